@@ -567,7 +567,6 @@ impl Shared {
             zone: zone_of(number, &self.zones).to_owned(),
             address: machine.address.clone(),
             inline: true,
-            catches_up: true,
             reserve_bytes: Some(0),
             run,
             // All run on this machine, and stand for several.

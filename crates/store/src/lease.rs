@@ -119,6 +119,13 @@ pub(crate) struct Held {
     servers: BTreeMap<TargetId, (NodeId, String)>,
 }
 
+/// A member that has caught up, in an epoch.
+struct CaughtUp {
+    target: TargetId,
+    process: u64,
+    epoch: u64,
+}
+
 /// The states of all groups with several members.
 #[derive(Default)]
 pub(crate) struct Leases {
@@ -126,8 +133,8 @@ pub(crate) struct Leases {
     pub(crate) latest: Arc<Latest>,
     /// Members that do not carry out what they are sent, each with the one that says so.
     failing: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
-    /// Members that have caught up, with their processes and the epoch, by the primary. Taken after `held`.
-    caught_up: Mutex<BTreeMap<(TargetId, GroupId), (TargetId, u64, u64)>>,
+    /// Members that have caught up, by the primary. Taken after `held`.
+    caught_up: Mutex<BTreeMap<(TargetId, GroupId), CaughtUp>>,
 }
 
 /// A moment on both clocks by which leases are counted.
@@ -266,9 +273,9 @@ impl Leases {
     }
 
     /// Says to the metadata service from now on that a member has caught up, while this is the epoch.
-    pub(crate) fn say_caught_up(&self, key: (TargetId, GroupId), other: TargetId, process: u64, epoch: u64) {
-        self.failing.lock().remove(&(key.0, key.1, other));
-        self.caught_up.lock().insert(key, (other, process, epoch));
+    pub(crate) fn say_caught_up(&self, key: (TargetId, GroupId), target: TargetId, process: u64, epoch: u64) {
+        self.failing.lock().remove(&(key.0, key.1, target));
+        self.caught_up.lock().insert(key, CaughtUp { target, process, epoch });
     }
 
     /// Whether that is said already.
@@ -280,22 +287,20 @@ impl Leases {
     pub(crate) fn caught_up(&self) -> Vec<(TargetId, GroupId, proto::MemberReport)> {
         let held = self.held.lock();
         let mut caught_up = self.caught_up.lock();
-        caught_up
-            .retain(|key, (_, _, epoch)| held.states.get(key).is_some_and(|state| state.epoch() == *epoch));
-        let report =
-            |(&(target, group), &(other, process, epoch)): (&(TargetId, GroupId), &(TargetId, u64, u64))| {
-                let promote = proto::MemberPromotion { target: other.0, process, ..Default::default() };
-                let own = held.own.get(&target).map_or(0, |own| own.process);
-                let report = proto::MemberReport {
-                    group: group.0,
-                    epoch,
-                    target: target.0,
-                    process: own,
-                    promote: Some(promote),
-                    ..Default::default()
-                };
-                (target, group, report)
+        caught_up.retain(|key, it| held.states.get(key).is_some_and(|state| state.epoch() == it.epoch));
+        let report = |(&(target, group), it): (&(TargetId, GroupId), &CaughtUp)| {
+            let promote =
+                proto::MemberPromotion { target: it.target.0, process: it.process, ..Default::default() };
+            let report = proto::MemberReport {
+                group: group.0,
+                epoch: it.epoch,
+                target: target.0,
+                process: held.own.get(&target).map_or(0, |own| own.process),
+                promote: Some(promote),
+                ..Default::default()
             };
+            (target, group, report)
+        };
         caught_up.iter().map(report).collect()
     }
 

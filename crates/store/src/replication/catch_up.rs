@@ -4,11 +4,11 @@
 //! States of a member that lags, as its primary sees it:
 //!
 //! - *away*: it did not answer; it is tried again after [`AGAIN_NS`];
-//! - *walked*: from the first step on each change is sent to it, too, and nothing waits for it; the walk removes what the
-//!   primary has not, and then compares. A change, or a step of the walk, that fails makes it away again;
+//! - *walked*: from the first step on each change is sent to it, too; it is answered also where that fails. The walk
+//!   removes what the primary has not, and then compares. What fails makes the member away again;
 //! - *promoted*: the walk is at its end. It syncs its whole disk and holds itself for current; then the primary counts
-//!   it, all other current members do, and only then the metadata service is asked. It stays so until a newer record
-//!   says what became of it.
+//!   it, all other current members do, it syncs once more what came meanwhile, and only then the metadata service is
+//!   asked. It stays so until a newer record says what became of it.
 //!
 //! Each piece is compared under the lock of its blocks, so that no change comes in between.
 
@@ -48,7 +48,7 @@ const HASH_BYTES: usize = 16;
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Walk {
     /// What the member has and the primary has not is removed: the page after this cookie comes next.
-    Strays(Vec<u8>),
+    Orphans(Vec<u8>),
     /// What the primary has is compared.
     Objects(Vec<u8>),
     /// Everything is the same.
@@ -104,7 +104,7 @@ impl DataService {
 
     /// Has members that lag walked, each group's by one thread. It waits for nothing itself.
     pub(crate) fn catch_up_all(&self) {
-        if self.is_stopped() || !self.options.catches_up {
+        if self.is_stopped() {
             return;
         }
         for (key, is_primary) in self.leases.members() {
@@ -195,10 +195,10 @@ impl DataService {
         let known = self.replication.table.lock().led.get(&key).and_then(|led| led.lagging.walked.clone());
         let Some(walked) = known else { return self.begin_walk(key) };
         match &walked.walk {
-            Walk::Strays(cookie) => {
-                let next = self.remove_strays(key, walked.target, cookie)?;
+            Walk::Orphans(cookie) => {
+                let next = self.remove_orphans(key, walked.target, cookie)?;
                 let first = || Walk::Objects(Vec::new());
-                self.walked_to(key, next.map_or_else(first, Walk::Strays), 0);
+                self.walked_to(key, next.map_or_else(first, Walk::Orphans), 0);
             }
             Walk::Objects(cookie) => {
                 let (next, sent_bytes) = self.compare_page(key, walked.target, cookie)?;
@@ -222,7 +222,7 @@ impl DataService {
         let view = self.view(key)?;
         let Some((target, process)) = view.lagging.first().copied() else { return Ok(()) };
         self.ask_catch_up(key, target, target, BEGIN, Vec::new(), ANSWER_NS)?;
-        let (walk, begun_ns) = (Walk::Strays(Vec::new()), self.shell.clock().now_ns());
+        let (walk, begun_ns) = (Walk::Orphans(Vec::new()), self.shell.clock().now_ns());
         let mut table = self.replication.table.lock();
         table.led.entry(key).or_default().lagging.walked =
             Some(CatchingUp { target, process, walk, sent_bytes: 0, begun_ns });
@@ -230,7 +230,7 @@ impl DataService {
     }
 
     /// Removes a page of what the member has and this one has not; where the next page begins.
-    fn remove_strays(&self, key: Key, other: TargetId, cookie: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+    fn remove_orphans(&self, key: Key, other: TargetId, cookie: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let (transport, address) = self.way_to(other)?;
         let (target, group, cookie) = (other.0, key.1.0, cookie.to_vec());
         let request = proto::ListObjectsRequest { target, cookie, limit: PAGE, group };
@@ -384,9 +384,9 @@ impl DataService {
                 return Ok(());
             }
         }
-        let view = self.view(key)?;
-        for other in view.others.iter().filter(|other| **other != walked.target) {
-            if self.ask_catch_up(key, *other, walked.target, COUNTS, Vec::new(), ANSWER_NS).is_err() {
+        for other in self.view(key)?.others {
+            let limit_ns = if other == walked.target { SYNC_NS } else { ANSWER_NS };
+            if self.ask_catch_up(key, other, walked.target, COUNTS, Vec::new(), limit_ns).is_err() {
                 // Again with the next turn; the metadata service is asked once all hold it so.
                 return Ok(());
             }
@@ -403,7 +403,7 @@ impl DataService {
         Ok(())
     }
 
-    /// From now on the member counts here. False: a change has not reached it, or the leases are not held at the moment.
+    /// From now on the member counts here. False: a change has not reached it, or the leases are not held just now.
     fn begin_promotion(&self, key: Key, walked: &CatchingUp, epoch: u64) -> bool {
         let now = moment(&**self.shell.clock());
         // In one: a change that does not reach it either ends the walk before, or sees then that it counts.
@@ -441,9 +441,10 @@ impl DataService {
             HAS_ALL if other == key.0 => {
                 target.keep_gone(group, &request.gone).map_err(fault)?;
                 // What was sent is as durable as all that was synced elsewhere.
-                target.checkpoint();
-                target.check()?;
+                target.sync_all()?;
             }
+            // What came between that and the moment from which syncs wait for it may have been synced without it.
+            COUNTS if other == key.0 => target.sync_all()?,
             COUNTS => {}
             step => {
                 let text = format!("placement group {group}: step {step} of catching up for {other}");

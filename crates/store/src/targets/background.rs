@@ -7,6 +7,7 @@ use crate::targets::waits::Waits;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vazao_wire::proto::HistoryMark;
+use vazao_wire::service::Fault;
 
 impl Target {
     /// Looks after the threads that wait for its disk, and has one of them do the rest. It never waits itself.
@@ -56,11 +57,23 @@ impl Target {
     pub(crate) fn checkpoint(&self) {
         match self.epochs.checkpoint(&*self.disk) {
             Ok(()) => {}
-            Err(Unkept::Sync(error)) => self.fail(format!("syncing the whole disk: {error}")),
+            Err(Unkept::Sync(error)) => self.fail_to_sync(&error),
             Err(Unkept::Write(error)) => {
                 let fault = self.write_fault(epochs::STATE, &error);
                 tracing::warn!(%fault, "the end of an epoch could not be noted");
             }
         }
+    }
+
+    /// Makes all that was answered durable, also what a checkpoint is at just now.
+    pub(crate) fn sync_all(&self) -> Result<(), Fault> {
+        if let Err(error) = self.disk.sync_all() {
+            self.fail_to_sync(&error);
+        }
+        self.check_place()
+    }
+
+    fn fail_to_sync(&self, error: &std::io::Error) {
+        self.fail(format!("syncing the whole disk: {error}"));
     }
 }

@@ -1,11 +1,12 @@
 //! What a server learns of its groups of several members, from a metadata service that says what the test wants.
 
-use super::Rig;
+use super::{Rig, address};
 use crate::{MemberView, Peers};
 use parking_lot::Mutex;
 use prost::Message;
 use std::sync::Arc;
 use vazao_meter::Clock;
+use vazao_model::checksum::piece_checksums;
 use vazao_model::cluster::membership::{Change, Membership};
 use vazao_model::{Code, GroupId, TargetId};
 use vazao_wire::inline::InlineTransport;
@@ -327,4 +328,35 @@ fn a_server_without_a_connection_is_not_waited_for_and_counts_as_silent() {
     network.gone.lock().clear();
     turns(5_000);
     assert!(rig.service.memberships()[0].may_serve, "it is asked once it is connected");
+}
+
+/// What came between the sync of a member that has everything and the moment from which the syncs of programs wait for
+/// it was lost with its power, although it had been synced at the others.
+#[test]
+fn a_member_that_has_caught_up_syncs_again_once_it_counts() {
+    let (mut rig, meta) = rig();
+    let lags = pair(5).changed(1, Change::PutOut(vec![TargetId(1)])).expect("legal");
+    meta.0.lock().groups = vec![group_members(group(2), &lags)];
+    beat(&rig);
+    let catch_up = |rig: &Rig, step| {
+        let (group, epoch) = (group(2).0, 2);
+        let request = proto::CatchUpRequest { group, epoch, target: 1, step, ..Default::default() };
+        rig.call::<op::CatchUp>(&request).expect("it lags");
+    };
+    let write = |rig: &Rig, inode| {
+        let forward = Some(proto::Forward { epoch: 2, ..Default::default() });
+        let object = Some(proto::ObjectAddress { forward, ..address(inode) });
+        let checksums = piece_checksums(0, &[7; 100]);
+        let request = proto::WriteRequest { object, checksums, ..Default::default() };
+        rig.write_response(&request, &[7; 100]).expect("it is a member");
+    };
+    catch_up(&rig, 1);
+    write(&rig, 2);
+    catch_up(&rig, 2);
+    write(&rig, 8);
+    catch_up(&rig, 3);
+    rig.crash();
+    for inode in [2, 8] {
+        assert_eq!(rig.read_all(inode).expect("reads"), Some(vec![7; 100]), "object {inode}");
+    }
 }

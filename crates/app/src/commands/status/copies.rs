@@ -4,7 +4,7 @@ use super::troubles::Trouble;
 use crate::format;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use vazao_model::{AwayMember, ClusterMap, GroupAway, TargetId};
+use vazao_model::{AwayMember, ClusterMap, GroupAway, NodeState, Target, TargetId};
 
 /// Lost targets that are named; of a large cluster there may be many.
 const NAMED_MAX: usize = 4;
@@ -19,14 +19,44 @@ fn short(map: &ClusterMap) -> Vec<&GroupAway> {
     map.away.iter().filter(|away| map.members(away.id).len() < away.copies as usize).collect()
 }
 
-/// The targets that those lack, and for how long: the longest time of each.
-fn lost(short: &[&GroupAway]) -> BTreeMap<TargetId, u64> {
-    let mut lost = BTreeMap::new();
-    for AwayMember { target, ago_ms, .. } in short.iter().flat_map(|away| &away.members) {
-        let longest = lost.entry(*target).or_insert(0);
-        *longest = (*ago_ms).max(*longest);
+/// A target that groups lack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Lacking {
+    /// The longest time, over its groups.
+    ago_ms: u64,
+    /// Of how many groups.
+    groups: usize,
+    /// It serves: its copies are compared with the others' until they count again.
+    is_back: bool,
+}
+
+impl Lacking {
+    fn words(self, target: TargetId) -> String {
+        match self.is_back {
+            true => {
+                let groups = format::count(self.groups as u64, "placement group", "placement groups");
+                format!("{target} is back and catches up, {groups} left")
+            }
+            false => format!("{target} lost {} ago", clock(self.ago_ms)),
+        }
     }
-    lost
+}
+
+/// The targets that those lack.
+fn lacking(map: &ClusterMap, short: &[&GroupAway]) -> BTreeMap<TargetId, Lacking> {
+    let mut lacking: BTreeMap<TargetId, Lacking> = BTreeMap::new();
+    for AwayMember { target, ago_ms, .. } in short.iter().flat_map(|away| &away.members) {
+        let it = lacking.entry(*target).or_default();
+        it.ago_ms = it.ago_ms.max(*ago_ms);
+        it.groups += 1;
+        it.is_back = serves(map, *target);
+    }
+    lacking
+}
+
+fn serves(map: &ClusterMap, target: TargetId) -> bool {
+    let is_up = |target: &&Target| map.node(target.node).is_some_and(|node| node.state == NodeState::Up);
+    map.target(target).filter(is_up).is_some_and(|target| target.state.is_readable() && !target.is_unreported)
 }
 
 fn clock(ago_ms: u64) -> String {
@@ -50,10 +80,9 @@ pub(super) fn trouble(map: &ClusterMap) -> Option<Trouble> {
     if short.is_empty() {
         return None;
     }
-    let lost = lost(&short);
-    let named =
-        lost.iter().take(NAMED_MAX).map(|(target, ago_ms)| format!("{target} lost {} ago", clock(*ago_ms)));
-    let more = match lost.len().saturating_sub(NAMED_MAX) {
+    let lacking = lacking(map, &short);
+    let named = lacking.iter().take(NAMED_MAX).map(|(target, it)| it.words(*target));
+    let more = match lacking.len().saturating_sub(NAMED_MAX) {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
@@ -69,21 +98,26 @@ pub(super) fn trouble(map: &ClusterMap) -> Option<Trouble> {
         short.len(),
         format::count(count(map) as u64, "placement group", "placement groups"),
     );
-    Some(Trouble {
-        thing: "copies:".to_owned(),
-        what,
-        remedy: "their files are read and written with the copies that are left, and new files go to other groups; bring \
-                 the lost targets back (see above), which lag then: they do not catch up by themselves in this version"
-            .to_owned(),
-    })
+    let meanwhile =
+        "their files are read and written with the copies that are left, and new files go to other groups";
+    let remedy = match lacking.values().all(|it| it.is_back) {
+        true => format!("{meanwhile}; nothing has to be done"),
+        false => {
+            format!("{meanwhile}; bring the lost targets back (see above): they catch up by themselves")
+        }
+    };
+    Some(Trouble { thing: "copies:".to_owned(), what, remedy })
 }
 
 /// The same for programs.
 pub(super) fn to_json(map: &ClusterMap) -> Value {
     let short = short(map);
-    let lost: Vec<Value> = lost(&short)
+    let lost: Vec<Value> = lacking(map, &short)
         .into_iter()
-        .map(|(target, ago_ms)| json!({"target": target.to_string(), "lost_ms": ago_ms}))
+        .map(|(target, Lacking { ago_ms, groups, is_back })| {
+            let target = target.to_string();
+            json!({"target": target, "lost_ms": ago_ms, "groups": groups, "catches_up": is_back})
+        })
         .collect();
     let groups: Vec<Value> = short
         .iter()
@@ -146,7 +180,30 @@ mod tests {
         assert_eq!(all_is_well(&map), None);
         let shown = to_json(&map);
         assert_eq!((&shown["groups"], &shown["short"]), (&json!(4), &json!(3)));
-        assert_eq!(shown["lost"][0], json!({"target": "t3", "lost_ms": 72_000}));
+        assert_eq!(
+            shown["lost"][0],
+            json!({"target": "t3", "lost_ms": 72_000, "groups": 2, "catches_up": false})
+        );
+    }
+
+    #[test]
+    fn a_target_that_serves_again_catches_up() {
+        let mut map = map(&[(0, &[1], &[(3, 72_000)]), (1, &[1], &[(2, 5000)]), (2, &[1], &[(2, 9000)])]);
+        let node = vazao_model::Node { id: vazao_model::NodeId(2), ..Default::default() };
+        let target = Target { id: TargetId(2), node: node.id, ..Default::default() };
+        (map.nodes, map.targets) = (vec![node], vec![target]);
+        let found = trouble(&map).expect("copies lack");
+        let words = "t2 is back and catches up, 2 placement groups left, t3 lost 00:01:12 ago";
+        assert!(found.what.contains(words), "{}", found.what);
+        assert!(found.remedy.contains("bring the lost targets back"), "{}", found.remedy);
+        let shown = to_json(&map);
+        let expected = json!({"target": "t2", "lost_ms": 9000, "groups": 2, "catches_up": true});
+        assert_eq!(shown["lost"][0], expected);
+        map.away.remove(0);
+        let found = trouble(&map).expect("copies lack");
+        assert!(found.remedy.ends_with("nothing has to be done"), "{}", found.remedy);
+        map.nodes[0].state = NodeState::Silent;
+        assert!(trouble(&map).expect("copies lack").what.contains("t2 lost 00:00:09 ago"));
     }
 
     #[test]
