@@ -26,13 +26,15 @@ const OBJECT_BYTES_MAX: u32 = 1 << 20;
 pub struct Holders {
     /// With the machines of each slot; `None`: its bytes are in its inode record.
     layout: Option<(Layout, Vec<Vec<usize>>)>,
+    /// How often each group has gone on without what was not synced, as far as that was looked at.
+    losses: BTreeMap<GroupId, u64>,
 }
 
 impl Holders {
     /// Those of a file with a layout, whose slots these machines hold.
     #[cfg(test)]
     pub(crate) fn new(layout: Layout, machines: Vec<Vec<usize>>) -> Holders {
-        Holders { layout: Some((layout, machines)) }
+        Holders { layout: Some((layout, machines)), losses: BTreeMap::new() }
     }
 
     /// Those of a file as the metadata service knows it. Nothing may be wrong with the cluster.
@@ -47,7 +49,9 @@ impl Holders {
             let slots = layout.groups.iter().map(machines).collect();
             (layout, slots)
         });
-        Holders { layout }
+        let mut holders = Holders { layout, losses: BTreeMap::new() };
+        holders.newly_lost(cluster);
+        holders
     }
 
     /// True when all members of its groups are current again, and serve.
@@ -64,6 +68,23 @@ impl Holders {
             machines.len() < 2 || machines.iter().all(serves)
         };
         self.layout.as_ref().is_none_or(|(layout, slots)| layout.groups.iter().zip(slots).all(is_whole))
+    }
+
+    /// Machines of groups that have gone on, since this was asked last, without what was not synced: a member that lost
+    /// power leads where the metadata service has heard nothing of the others for 30 s, whatever these have.
+    pub(crate) fn newly_lost(&mut self, cluster: &Cluster) -> BTreeSet<usize> {
+        let (Some((layout, slots)), Some(meta)) = (&self.layout, cluster.meta()) else {
+            return BTreeSet::new();
+        };
+        let mut lost = BTreeSet::new();
+        for (group, machines) in layout.groups.iter().zip(slots).filter(|(_, machines)| machines.len() > 1) {
+            let Some(record) = meta.record_of_group(*group) else { continue };
+            let known = self.losses.insert(*group, record.losses);
+            if known.is_some_and(|known| known < record.losses) {
+                lost.extend(machines);
+            }
+        }
+        lost
     }
 
     /// Machines that are no current members any more; all where that cannot be told.
@@ -233,7 +254,7 @@ mod tests {
         assert_eq!(lost(&[1, 2]), [true, false, true, false]);
         assert_eq!(lost(&[3, 1]), [false, true, false, true]);
         assert_eq!(lost(&[0]), [true; 4], "the metadata service knows what belongs to the file");
-        let inline = Holders { layout: None };
+        let inline = Holders { layout: None, losses: BTreeMap::new() };
         assert_eq!([[1, 2], [0, 1]].map(|lost| inline.have_lost(0, &lost.into())), [false, true]);
     }
 }

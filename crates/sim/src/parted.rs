@@ -208,6 +208,8 @@ impl Parted {
                 self.files.iter_mut().for_each(|known| known.lose_power(number, cluster));
             }
         }
+        let cluster = &self.cluster;
+        self.files.iter_mut().for_each(|known| known.take_losses(cluster));
     }
 
     /// Everything is mended. All that was begun goes on, and everything is as it must be for everyone.

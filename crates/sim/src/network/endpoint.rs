@@ -9,7 +9,7 @@ use vazao_meter::Clock;
 use vazao_model::Code;
 use vazao_wire::Method;
 use vazao_wire::inline::InlineTransport;
-use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::service::{Fault, Request, RequestId, Responder, Service};
 use vazao_wire::transport::{Pending, Presence, Received, Transport};
 
 /// A machine's transport. Every client and every server has one of its own.
@@ -53,6 +53,34 @@ impl Pending for Lost {
     }
 }
 
+/// A request that was sent, by the clock of the machine that waits for it.
+struct Sent {
+    inner: Box<dyn Pending>,
+    clock: Arc<MachineClock>,
+}
+
+impl Pending for Sent {
+    fn wait(self: Box<Self>) -> Result<Received, Fault> {
+        self.inner.wait()
+    }
+
+    fn is_done(&self) -> bool {
+        self.inner.is_done()
+    }
+
+    fn settle(&self) -> bool {
+        self.inner.settle()
+    }
+
+    fn settle_by(&self, until_ns: u64) -> bool {
+        self.inner.settle_by(self.clock.cluster_ns(until_ns))
+    }
+
+    fn id(&self) -> RequestId {
+        self.inner.id()
+    }
+}
+
 impl Endpoint {
     /// Whether a request to `address`, or the answer to one, is lost.
     fn loses(&self, address: &str, is_answer: bool) -> bool {
@@ -85,7 +113,10 @@ impl Transport for Endpoint {
         let answer = self.inner.submit(address, method, message, attachment, cluster_ns);
         // An answer that is not there yet is waited for in no time where none can pass.
         let is_late = !self.clock.can_wait() && !answer.is_done();
-        if is_late || self.loses(address, true) { self.lost(address, deadline_ns) } else { answer }
+        match is_late || self.loses(address, true) {
+            true => self.lost(address, deadline_ns),
+            false => Box::new(Sent { inner: answer, clock: Arc::clone(&self.clock) }),
+        }
     }
 
     fn presence(&self, address: &str, deadline_ns: u64) -> Presence {
@@ -114,5 +145,43 @@ impl Service for OnMachine {
 
     fn flush(&self) -> Result<(), Fault> {
         self.service.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request that is never answered, on the cluster's clock.
+    struct Silent(Arc<SimClock>);
+
+    impl Pending for Silent {
+        fn wait(self: Box<Self>) -> Result<Received, Fault> {
+            Err(Code::Timeout.into())
+        }
+
+        fn is_done(&self) -> bool {
+            false
+        }
+
+        fn settle_by(&self, until_ns: u64) -> bool {
+            self.0.sleep(Duration::from_nanos(until_ns.saturating_sub(self.0.now_ns())));
+            false
+        }
+    }
+
+    /// A client whose clock is behind looked at a silent server again and again at the same moment, without end.
+    #[test]
+    fn an_answer_is_waited_for_by_the_clock_of_the_machine() {
+        for rate_ppm in [-10_000, 10_000] {
+            let cluster = Arc::new(SimClock::default());
+            let clock = Arc::new(MachineClock::new(Arc::clone(&cluster)));
+            clock.set_rate(rate_ppm);
+            cluster.sleep(Duration::from_secs(500));
+            let sent = Sent { inner: Box::new(Silent(cluster)), clock: Arc::clone(&clock) };
+            let until_ns = clock.now_ns() + 10_000_000;
+            assert!(!sent.settle_by(until_ns));
+            assert!((until_ns..=until_ns + 1).contains(&clock.now_ns()), "{rate_ppm}");
+        }
     }
 }

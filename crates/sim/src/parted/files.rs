@@ -62,6 +62,13 @@ impl Known {
         self.is_to_be_rewritten |= !is_missed;
     }
 
+    /// Groups of it may have gone on without what was not synced.
+    pub(super) fn take_losses(&mut self, cluster: &Cluster) {
+        for machine in self.holders.newly_lost(cluster) {
+            self.lose_power(machine, cluster);
+        }
+    }
+
     /// True when a client may take a part of it for lost that is not.
     pub(super) fn is_unsure(&self, client: usize) -> bool {
         self.unsure.contains(&client)
