@@ -55,6 +55,13 @@ enum Walk {
     Over,
 }
 
+/// What became of a piece.
+struct Compared {
+    sent_bytes: u64,
+    /// Zeros were passed over.
+    has_holes: bool,
+}
+
 /// A lagging member that is walked.
 #[derive(Clone, Debug)]
 pub(super) struct CatchingUp {
@@ -287,14 +294,55 @@ impl DataService {
             }
         }
         let (mut at, mut sent_bytes) = (0, 0);
+        let mut has_holes = false;
         loop {
             let started_ns = self.shell.clock().now_ns();
-            let sent = self.compare_piece(key, other, target, object, at..at + PIECE_BYTES)?;
-            let Some(sent) = sent else { return Ok(sent_bytes) };
-            sent_bytes += sent;
+            let Some(compared) = self.compare_piece(key, other, target, object, at..at + PIECE_BYTES)? else {
+                break;
+            };
+            sent_bytes += compared.sent_bytes;
+            has_holes |= compared.has_holes;
             at += PIECE_BYTES;
             self.make_way(key, started_ns);
         }
+        if has_holes {
+            sent_bytes += self.send_end(key, other, target, object)?;
+        }
+        Ok(sent_bytes)
+    }
+
+    /// Sends the last block of an object in which zeros were passed over: it may have become the last one meanwhile.
+    fn send_end(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+    ) -> Result<u64, Fault> {
+        let _held = self.lock_blocks(object, &[WHOLE])?;
+        let length = target.stat(object).map_err(fault)?.length;
+        let last = length.saturating_sub(1) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        let (message, bytes) = read_blocking(target, object, last, BLOCK_BYTES as u32)?;
+        let read: proto::ReadResponse = decoded(&message)?;
+        if self.ask_blocks(key, other, object, 0..0)?.length < length {
+            self.send_blocks(key, other, object, last, read.checksums, &bytes)?;
+            return Ok(bytes.len() as u64);
+        }
+        Ok(0)
+    }
+
+    fn send_blocks(
+        &self,
+        key: Key,
+        other: TargetId,
+        object: ObjectId,
+        offset: u64,
+        checksums: Vec<u32>,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let object = Some(super::even::address(object));
+        let write = proto::WriteRequest { object, offset, checksums, ..Default::default() };
+        self.send_one(key, other, &Change { body: Body::Write(write), bytes: bytes.to_vec() })
     }
 
     /// Half of the time is for what programs ask, while they do.
@@ -315,7 +363,7 @@ impl DataService {
         target: &Arc<Target>,
         object: ObjectId,
         piece: Range<u64>,
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<Option<Compared>, Fault> {
         let _held = self.lock_blocks(object, std::slice::from_ref(&piece))?;
         let (message, bytes) = read_blocking(target, object, piece.start, PIECE_BYTES as u32)?;
         let read: proto::ReadResponse = decoded(&message)?;
@@ -323,20 +371,16 @@ impl DataService {
             return Ok(None);
         }
         let theirs = self.ask_blocks(key, other, object, piece.clone())?;
-        let mut sent_bytes = 0;
-        let mut hashes = theirs.hashes.chunks_exact(HASH_BYTES);
-        for (index, (block, checksum)) in bytes.chunks(BLOCK_BYTES).zip(&read.checksums).enumerate() {
-            let is_same = hashes.next().is_some_and(|theirs| theirs == hash(block));
-            if is_same {
-                continue;
-            }
-            let (address, checksums) = (Some(super::even::address(object)), vec![*checksum]);
-            let offset = piece.start + (index * BLOCK_BYTES) as u64;
-            let write = proto::WriteRequest { object: address, offset, checksums, ..Default::default() };
-            self.send_one(key, other, &Change { body: Body::Write(write), bytes: block.to_vec() })?;
-            sent_bytes += block.len() as u64;
+        let is_end = piece.start + bytes.len() as u64 >= read.object_length;
+        let (runs, has_holes) = differing(&bytes, &theirs.hashes, is_end);
+        let mut compared = Compared { sent_bytes: 0, has_holes };
+        for run in runs {
+            let blocks = &bytes[run.start * BLOCK_BYTES..bytes.len().min(run.end * BLOCK_BYTES)];
+            let offset = piece.start + (run.start * BLOCK_BYTES) as u64;
+            self.send_blocks(key, other, object, offset, read.checksums[run].to_vec(), blocks)?;
+            compared.sent_bytes += blocks.len() as u64;
         }
-        Ok(Some(sent_bytes))
+        Ok(Some(compared))
     }
 
     fn ask_blocks(
@@ -491,6 +535,27 @@ fn hash(block: &[u8]) -> [u8; HASH_BYTES] {
     std::array::from_fn(|at| digest[at])
 }
 
+/// Runs of blocks that are not the same as those of which these are the hashes; true: zeros beyond the other's end were
+/// passed over, of which it needs only the last block of an object (`is_end`: it is among these).
+fn differing(bytes: &[u8], theirs: &[u8], is_end: bool) -> (Vec<Range<usize>>, bool) {
+    let mut hashes = theirs.chunks_exact(HASH_BYTES);
+    let (mut runs, mut has_holes): (Vec<Range<usize>>, bool) = (Vec::new(), false);
+    let last = bytes.len().div_ceil(BLOCK_BYTES) - 1;
+    for (at, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+        let theirs = hashes.next();
+        let is_hole = theirs.is_none() && !(is_end && at == last) && block.iter().all(|byte| *byte == 0);
+        has_holes |= is_hole;
+        if is_hole || theirs.is_some_and(|theirs| theirs == hash(block)) {
+            continue;
+        }
+        match runs.last_mut().filter(|run| run.end == at) {
+            Some(run) => run.end += 1,
+            None => runs.push(at..at + 1),
+        }
+    }
+    (runs, has_holes)
+}
+
 /// The objects of a page.
 fn objects_of((_, group): Key, page: &proto::ListObjectsResponse) -> Vec<ObjectId> {
     let object = |it: &proto::ListedObject| {
@@ -503,4 +568,41 @@ fn objects_of((_, group): Key, page: &proto::ListObjectsResponse) -> Vec<ObjectI
 /// Where the page after this one begins; `None`: there is none.
 fn next_cookie(page: proto::ListObjectsResponse) -> Option<Vec<u8>> {
     Some(page.cookie).filter(|cookie| !cookie.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashes(bytes: &[u8]) -> Vec<u8> {
+        bytes.chunks(BLOCK_BYTES).flat_map(hash).collect()
+    }
+
+    /// The first block of each run and the one after it.
+    fn runs(bytes: &[u8], theirs: &[u8], is_end: bool) -> (Vec<(usize, usize)>, bool) {
+        let (runs, has_holes) = differing(bytes, theirs, is_end);
+        (runs.into_iter().map(|run| (run.start, run.end)).collect(), has_holes)
+    }
+
+    #[test]
+    fn blocks_that_differ_are_sent_in_runs() {
+        let mut bytes = vec![1; 5 * BLOCK_BYTES + 9];
+        let theirs = hashes(&bytes);
+        assert_eq!(runs(&bytes, &theirs, true), (vec![], false));
+        assert_eq!(runs(&bytes, &[], true).0, [(0, 6)], "an object that the member lacks");
+        assert_eq!(runs(&bytes, &theirs[..4 * HASH_BYTES], true).0, [(4, 6)], "a shorter one");
+        (bytes[BLOCK_BYTES], bytes[3 * BLOCK_BYTES - 1], bytes[5 * BLOCK_BYTES + 8]) = (2, 2, 2);
+        assert_eq!(runs(&bytes, &theirs, true), (vec![(1, 3), (5, 6)], false));
+    }
+
+    #[test]
+    fn zeros_beyond_the_end_of_a_copy_are_not_sent_but_for_the_last_block() {
+        let mut bytes = vec![0; 4 * BLOCK_BYTES];
+        assert_eq!(runs(&bytes, &[], false), (vec![], true));
+        assert_eq!(runs(&bytes, &[], true), (vec![(3, 4)], true));
+        bytes[2 * BLOCK_BYTES] = 1;
+        assert_eq!(runs(&bytes, &[], true), (vec![(2, 4)], true));
+        let theirs = hashes(&vec![7; 4 * BLOCK_BYTES]);
+        assert_eq!(runs(&bytes, &theirs, true), (vec![(0, 4)], false), "what it has is overwritten");
+    }
 }
