@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Call(commands::call::Arguments),
     /// Show which targets hold a file's bytes, or set how new files in a directory are striped
     Layout(commands::layout::Arguments),
+    /// Say where a file's copies are, what missing ones wait for, and what the loss of each server would do
+    Explain(commands::explain::Arguments),
     /// Export directories of a node in place, or list what is exported
     Area(commands::area::Arguments),
     /// Give a data server another disk, list the files on one, or go on with an old copy of one

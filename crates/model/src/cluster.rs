@@ -255,6 +255,14 @@ impl ClusterMap {
         self.targets.iter().find(|t| t.id == id)
     }
 
+    /// True where the node of a member that was put out has reported since, and its target can be read: it catches up.
+    pub fn is_back(&self, member: &AwayMember) -> bool {
+        let Some(target) = self.target(member.target) else { return false };
+        let reports = |node: &Node| node.state == NodeState::Up && node.silent_ms < member.ago_ms;
+        let is_readable = target.state.is_readable() && !target.is_unreported;
+        is_readable && self.node(target.node).is_some_and(reports)
+    }
+
     /// The targets that hold the objects of a group. Empty: it is not known.
     pub fn members(&self, group: GroupId) -> Vec<TargetId> {
         let of_record = || {

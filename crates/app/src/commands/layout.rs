@@ -12,6 +12,7 @@ use crate::format;
 use crate::location::{show_volume, volume_path};
 use crate::output::Output;
 use clap::Args;
+pub(crate) use copies::{json as copies_json, table as copies_table};
 use options::HintOptions;
 pub(crate) use options::check_copies;
 pub(crate) use show::slot_bytes;

@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod df;
 pub(crate) mod down;
 pub(crate) mod du;
+pub(crate) mod explain;
 pub(crate) mod jobs;
 pub(crate) mod lab;
 pub(crate) mod layout;
@@ -82,6 +83,7 @@ pub(crate) fn run(line: Line) -> Outcome {
         Command::Cp(arguments) => cp::run(&context, arguments),
         Command::Jobs(arguments) => jobs::run(&context, arguments),
         Command::Probe(arguments) => probe::run(&context, arguments),
+        Command::Explain(arguments) => explain::run(&context, arguments),
         Command::Layout(arguments) => layout::run(&context, arguments),
         Command::Area(arguments) => area::run(&context, arguments),
         Command::Target(arguments) => target::run(&context, arguments),

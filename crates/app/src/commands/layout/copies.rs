@@ -32,11 +32,16 @@ fn host(target: TargetId, map: &ClusterMap) -> String {
     node.map_or_else(|| "unknown".to_owned(), |node| node.name.clone())
 }
 
-/// A table of all copies, a line for each; empty where each stripe is to have one.
+/// A table of all copies where a stripe is to have several; else nothing.
 pub(super) fn text(layout: &Layout, map: &ClusterMap) -> String {
-    if layout.groups.iter().all(|group| map.copies(*group) < 2) {
-        return String::new();
+    match layout.groups.iter().any(|group| map.copies(*group) > 1) {
+        true => format!("\n{}", table(layout, map)),
+        false => String::new(),
     }
+}
+
+/// A table of all copies, a line for each.
+pub(crate) fn table(layout: &Layout, map: &ClusterMap) -> String {
     let head = [
         ("SLOT", Lean::Right),
         ("GROUP", Lean::Left),
@@ -59,11 +64,11 @@ pub(super) fn text(layout: &Layout, map: &ClusterMap) -> String {
             rows.push([of_group.to_vec(), vec![target, node, state]].concat());
         }
     }
-    format!("\n{}", format::table(&head, &rows))
+    format::table(&head, &rows)
 }
 
 /// The members of a group for programs.
-pub(super) fn json(group: GroupId, map: &ClusterMap) -> Vec<Value> {
+pub(crate) fn json(group: GroupId, map: &ClusterMap) -> Vec<Value> {
     let member = |holder: Holder| {
         json!({
             "target": holder.target.to_string(), "node": host(holder.target, map), "state": holder.state,

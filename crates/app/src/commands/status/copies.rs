@@ -4,7 +4,7 @@ use super::troubles::Trouble;
 use crate::format;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use vazao_model::{AwayMember, ClusterMap, GroupAway, NodeState, Target, TargetId};
+use vazao_model::{ClusterMap, GroupAway, TargetId};
 
 /// Lost targets that are named; of a large cluster there may be many.
 const NAMED_MAX: usize = 4;
@@ -26,7 +26,7 @@ struct Lacking {
     ago_ms: u64,
     /// Of how many groups.
     groups: usize,
-    /// It serves: its copies are compared with the others' until they count again.
+    /// Its server has reported since: its copies are compared with the others' until they count again.
     is_back: bool,
 }
 
@@ -45,18 +45,13 @@ impl Lacking {
 /// The targets that those lack.
 fn lacking(map: &ClusterMap, short: &[&GroupAway]) -> BTreeMap<TargetId, Lacking> {
     let mut lacking: BTreeMap<TargetId, Lacking> = BTreeMap::new();
-    for AwayMember { target, ago_ms, .. } in short.iter().flat_map(|away| &away.members) {
-        let it = lacking.entry(*target).or_default();
-        it.ago_ms = it.ago_ms.max(*ago_ms);
+    for member in short.iter().flat_map(|away| &away.members) {
+        let it = lacking.entry(member.target).or_insert(Lacking { is_back: true, ..Lacking::default() });
+        it.ago_ms = it.ago_ms.max(member.ago_ms);
         it.groups += 1;
-        it.is_back = serves(map, *target);
+        it.is_back &= map.is_back(member);
     }
     lacking
-}
-
-fn serves(map: &ClusterMap, target: TargetId) -> bool {
-    let is_up = |target: &&Target| map.node(target.node).is_some_and(|node| node.state == NodeState::Up);
-    map.target(target).filter(is_up).is_some_and(|target| target.state.is_readable() && !target.is_unreported)
 }
 
 fn clock(ago_ms: u64) -> String {
@@ -133,7 +128,7 @@ pub(super) fn to_json(map: &ClusterMap) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vazao_model::{Group, GroupId};
+    use vazao_model::{AwayMember, Group, GroupId, Node, NodeId, Target};
 
     /// A group: its number, current members, and the others with the milliseconds since they were current.
     type Case<'a> = (u32, &'a [u32], &'a [(u32, u64)]);
@@ -189,7 +184,7 @@ mod tests {
     #[test]
     fn a_target_that_serves_again_catches_up() {
         let mut map = map(&[(0, &[1], &[(3, 72_000)]), (1, &[1], &[(2, 5000)]), (2, &[1], &[(2, 9000)])]);
-        let node = vazao_model::Node { id: vazao_model::NodeId(2), ..Default::default() };
+        let node = Node { id: NodeId(2), ..Default::default() };
         let target = Target { id: TargetId(2), node: node.id, ..Default::default() };
         (map.nodes, map.targets) = (vec![node], vec![target]);
         let found = trouble(&map).expect("copies lack");
@@ -202,7 +197,7 @@ mod tests {
         map.away.remove(0);
         let found = trouble(&map).expect("copies lack");
         assert!(found.remedy.ends_with("nothing has to be done"), "{}", found.remedy);
-        map.nodes[0].state = NodeState::Silent;
+        map.nodes[0].silent_ms = 6000;
         assert!(trouble(&map).expect("copies lack").what.contains("t2 lost 00:00:09 ago"));
     }
 
