@@ -53,6 +53,26 @@ impl Pending for Lost {
     }
 }
 
+/// A request whose waiter's times are on its machine's clock.
+struct Waited {
+    inner: Box<dyn Pending>,
+    clock: Arc<MachineClock>,
+}
+
+impl Pending for Waited {
+    fn wait(self: Box<Self>) -> Result<Received, Fault> {
+        self.inner.wait()
+    }
+
+    fn is_done(&self) -> bool {
+        self.inner.is_done()
+    }
+
+    fn settle_by(&self, until_ns: u64) -> bool {
+        self.inner.settle_by(self.clock.cluster_ns(until_ns))
+    }
+}
+
 impl Endpoint {
     /// Whether a request to `address`, or the answer to one, is lost.
     fn loses(&self, address: &str, is_answer: bool) -> bool {
@@ -85,7 +105,10 @@ impl Transport for Endpoint {
         let answer = self.inner.submit(address, method, message, attachment, cluster_ns);
         // An answer that is not there yet is waited for in no time where none can pass.
         let is_late = !self.clock.can_wait() && !answer.is_done();
-        if is_late || self.loses(address, true) { self.lost(address, deadline_ns) } else { answer }
+        if is_late || self.loses(address, true) {
+            return self.lost(address, deadline_ns);
+        }
+        Box::new(Waited { inner: answer, clock: Arc::clone(&self.clock) })
     }
 
     fn presence(&self, address: &str, deadline_ns: u64) -> Presence {
