@@ -90,6 +90,8 @@ pub(crate) struct Question {
     pub(crate) process: u64,
     /// It is current in this epoch, and its process is the one in the record.
     pub(crate) is_current: bool,
+    /// It holds a lease of the one that is asked.
+    pub(crate) is_held: bool,
     /// The member that is asked, and its server.
     pub(crate) of: TargetId,
     pub(crate) node: NodeId,
@@ -179,7 +181,7 @@ impl Leases {
 
 impl Leases {
     /// What each member of this server asks of the others that count.
-    pub(crate) fn questions(&self) -> Vec<Question> {
+    pub(crate) fn questions(&self, now: Moment) -> Vec<Question> {
         let held = self.held.lock();
         let mut questions = Vec::new();
         for (&(target, group), state) in &held.states {
@@ -190,7 +192,10 @@ impl Leases {
             let (epoch, is_current) = (state.epoch(), state.record().is_some_and(is_current));
             for of in state.counting().filter(|of| *of != target) {
                 let Some((node, address)) = held.servers.get(&of).cloned() else { continue };
-                questions.push(Question { group, epoch, target, process, is_current, of, node, address });
+                let is_held = state.holds(of, now);
+                let question =
+                    Question { group, epoch, target, process, is_current, is_held, of, node, address };
+                questions.push(question);
             }
         }
         questions

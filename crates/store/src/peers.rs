@@ -3,7 +3,7 @@
 //! from it, is the model's rule (`lease.rs` holds its states).
 //!
 //! - It asks every [`ASK_NS`], all groups that it shares with a server in one request, and waits for no answer: what
-//!   has come is taken at the next turn.
+//!   has come is taken at the next turn. A lease that it does not hold is asked for at once: programs wait for it.
 //! - A server that has answered nothing for [`SILENT_NS`] is accused, and one whose disk answers nothing. Answers count
 //!   alone, as they carry the leases: where the link is cut one way, both accuse.
 //! - A process that was itself not scheduled for [`LATE_NS`] has heard nothing for another reason: it counts anew.
@@ -20,6 +20,9 @@ use vazao_wire::transport::{PendingCall, Transport, submit};
 
 /// How often a server is asked: three questions of four may be lost before a lease ends.
 const ASK_NS: u64 = 500_000_000;
+
+/// How often one is asked of which a lease is missing: that of a member that has just begun to count.
+const MISSING_NS: u64 = 90_000_000;
 
 /// How long a server may answer nothing: two questions may be lost.
 const SILENT_NS: u64 = 1_000_000_000;
@@ -99,7 +102,7 @@ impl Peers {
         let now = moment(&**data.shell.clock());
         self.take_answers(data, now.steady_ns);
         self.take_outcomes(data, now.steady_ns);
-        let shared = data.leases.questions();
+        let shared = data.leases.questions(now);
         self.meet(&shared, now.steady_ns);
         self.ask(data, transport, &shared);
         self.accuse(data, transport, meta_address, &shared, now.steady_ns);
@@ -148,8 +151,10 @@ impl Peers {
         for (node, peer) in &mut self.servers {
             // Read for each: to reach the one before may have taken time.
             let at = moment(&**data.shell.clock());
-            let is_early = |asked_ns| at.steady_ns.saturating_sub(asked_ns) < ASK_NS;
             let questions: Vec<Question> = shared.iter().filter(|it| it.node == *node).cloned().collect();
+            let holds_all = questions.iter().all(|question| question.is_held);
+            let pause_ns = if holds_all { ASK_NS } else { MISSING_NS };
+            let is_early = |asked_ns| at.steady_ns.saturating_sub(asked_ns) < pause_ns;
             let requests = questions.len().div_ceil(QUESTIONS_MAX);
             if peer.asked_ns.is_some_and(is_early) || peer.asked.len() + requests > ASKED_MAX * requests {
                 continue;

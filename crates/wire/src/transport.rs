@@ -138,6 +138,20 @@ pub trait Transport: Send + Sync + 'static {
         deadline_ns: u64,
     ) -> Box<dyn Pending>;
 
+    /// [`Transport::submit`] of a request that fails where it is not sent by `sent_by_ns`, however long its answer may
+    /// take. A transport that sends at once has no use for that time.
+    fn submit_sent_by(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        _sent_by_ns: u64,
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
+        self.submit(address, method, message, attachment, deadline_ns)
+    }
+
     /// Whether the calling thread's next request to `address` needs no connection to be made first.
     fn is_connected(&self, _address: &str) -> bool {
         true

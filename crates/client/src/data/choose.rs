@@ -86,9 +86,15 @@ pub(super) fn to_read(
     })
 }
 
-/// The next member for a change: the primary, or another one that passes it on.
-pub(super) fn to_change(members: &[Member], is_asked: impl Fn(TargetId) -> bool) -> Option<&Member> {
-    members.iter().find(|member| !is_asked(member.target))
+/// The next member for a change: the primary, or another one that passes it on. One that was silent comes last: until
+/// the map says who leads without it, each change would wait for it anew.
+pub(super) fn to_change(
+    members: &[Member],
+    now_ns: u64,
+    is_asked: impl Fn(TargetId) -> bool,
+) -> Option<&Member> {
+    let is_silent = |member: &&Member| member.server.pace.copies.is_silent(now_ns);
+    members.iter().filter(|member| !is_asked(member.target)).min_by_key(is_silent)
 }
 
 #[cfg(test)]
@@ -184,8 +190,19 @@ mod tests {
     #[test]
     fn changes_go_to_the_primary_while_that_was_not_asked() {
         let members = members(0);
-        let first =
-            |asked: &[u32]| to_change(&members, |target| asked.contains(&target.0)).map(|m| m.target.0);
-        assert_eq!((first(&[]), first(&[1]), first(&[1, 2, 3])), (Some(1), Some(2), None));
+        let first = |asked: &[u32], now_ns: u64| {
+            to_change(&members, now_ns, |target| asked.contains(&target.0)).map(|m| m.target.0)
+        };
+        assert_eq!((first(&[], 0), first(&[1], 0), first(&[1, 2, 3], 0)), (Some(1), Some(2), None));
+        members[0].server.pace.copies.note_silence(1_000 * MS);
+        members[1].server.pace.copies.note_silence(1_000 * MS);
+        let later = 5_900 * MS;
+        assert_eq!(
+            (first(&[], later), first(&[3], later), first(&[1, 3], later)),
+            (Some(3), Some(1), Some(2))
+        );
+        members[0].server.pace.copies.heard(5_000 * MS);
+        assert_eq!(first(&[], later), Some(1), "it is there again");
+        assert_eq!(first(&[1], 6_000 * MS), Some(2), "it is tried again after a while");
     }
 }

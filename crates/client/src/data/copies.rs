@@ -19,7 +19,7 @@ use vazao_wire::service::Fault;
 use vazao_wire::transport::Pending;
 
 /// One that could not answer, as it held no leases at that moment, is asked again after this time.
-const AGAIN_NS: u64 = 100_000_000;
+pub(super) const AGAIN_NS: u64 = 100_000_000;
 
 /// A member is late after this many times its usual time, and after this time at least.
 const LATE: u64 = 4;
@@ -40,8 +40,13 @@ const HEDGES_MAX: u64 = 10 * HEDGED_OF;
 /// A connection that a read needs first is given this long, where another member may have one.
 const CONNECT_NS_MAX: u64 = 500_000_000;
 
-/// The first attempt of a change at a member, which may be put out meanwhile; each round takes twice as long.
-const CHANGE_NS: u64 = 2_000_000_000;
+/// The first attempt of a change at a member that is there: it goes on without a silent one within 3 s, and the others
+/// go on without its own disk within 4 s. Each round takes twice as long. One that is silent is left sooner
+/// ([`super::silence`]).
+const CHANGE_NS: u64 = 4_000_000_000;
+
+/// A change that cannot be sent within this time goes to another member: its server takes nothing.
+const SENT_NS: u64 = 1_500_000_000;
 
 /// How long each of several requests is waited for in turn; longer the longer it takes.
 const TURN_NS: u64 = 1_000_000;
@@ -131,14 +136,25 @@ impl Copies {
         target == self.target || self.rivals.iter().any(|rival| rival.target == target)
     }
 
+    /// Whether the one that was asked last is one of these.
+    fn is_asked_of(&self, members: &[Member]) -> bool {
+        let target = self.rivals.last().map_or(self.target, |rival| rival.target);
+        members.iter().any(|member| member.target == target)
+    }
+
     /// True when waiting for one of its other requests will not block.
     pub(super) fn is_done(&self) -> bool {
         self.rivals.iter().any(|rival| rival.pending.is_done())
     }
 
+    /// True for a change or sync that another member passes on where one is silent.
+    pub(super) fn may_go_elsewhere(&self) -> bool {
+        self.region.is_none() && self.only.is_none()
+    }
+
     /// A change that its member cannot carry out for now: the group will go on without that member.
     pub(super) fn is_passing(&self, code: Code) -> bool {
-        self.region.is_none() && self.only.is_none() && matches!(code, Code::TargetFailed | Code::Hung)
+        self.may_go_elsewhere() && matches!(code, Code::TargetFailed | Code::Hung)
     }
 }
 
@@ -181,6 +197,14 @@ impl DataCall {
     /// True for a request that any member of its group can answer.
     pub(super) fn is_read_of_copies(&self) -> bool {
         self.copies.as_ref().is_some_and(|copies| copies.region.is_some())
+    }
+
+    /// Until when an attempt that may take until `until_ns` is to be on its way.
+    pub(super) fn sent_by_ns(&self, now_ns: u64, until_ns: u64) -> u64 {
+        match self.copies.as_ref().is_some_and(|copies| copies.may_go_elsewhere()) {
+            true => until_ns.min(now_ns.saturating_add(SENT_NS)),
+            false => until_ns,
+        }
     }
 
     /// Waits for the request to another member from now on, and for the present one beside it.
@@ -238,7 +262,7 @@ impl DataServers {
         let now_ns = self.context.clock.now_ns();
         match copies.region {
             Some(region) => to_read(members, region, now_ns, is_here, is_asked),
-            None => to_change(members, is_asked),
+            None => to_change(members, now_ns, is_asked),
         }
     }
 
@@ -296,11 +320,15 @@ impl DataServers {
     /// When to think of asking one more member; `None`: there is none.
     fn look_ns(&self, call: &DataCall, now_ns: u64) -> Option<u64> {
         let copies = call.copies.as_ref()?;
-        let members = self.servers.members(call.group)?;
+        let members = self.servers.members_left(call.group)?;
         let is_left = |member: &Member| !copies.is_excluded(member.target) && !copies.is_asked(member.target);
         if !members.iter().any(is_left) {
             let may_again = |member: &Member| copies.may_again(member.target);
             return members.iter().any(may_again).then(|| copies.failed_ns.saturating_add(AGAIN_NS));
+        }
+        if !copies.is_asked_of(&members) {
+            // The group goes on without it.
+            return Some(now_ns);
         }
         let latest = copies.rivals.last();
         let server = latest.map(|rival| &rival.server).or(call.server.as_ref())?;
@@ -315,7 +343,7 @@ impl DataServers {
     /// A member is late: asks another one, where that is not done too often, or it is taken for silent.
     fn weigh(&self, call: &mut DataCall, deadline_ns: u64) {
         let now_ns = self.context.clock.now_ns();
-        let (Some(copies), Some(members)) = (&mut call.copies, self.servers.members(call.group)) else {
+        let (Some(copies), Some(members)) = (&mut call.copies, self.servers.members_left(call.group)) else {
             return;
         };
         let is_left = |member: &Member| !copies.is_excluded(member.target) && !copies.is_asked(member.target);
@@ -324,6 +352,8 @@ impl DataServers {
             copies.failed.clear();
             copies.is_weighed = true;
         }
+        // Nor does the group wait for one that it goes on without.
+        copies.is_weighed |= !copies.is_asked_of(&members);
         let is_silent = std::mem::replace(&mut copies.is_weighed, true);
         let latest = copies.rivals.last().map(|rival| &rival.server).or(call.server.as_ref());
         if let Some(server) = latest.filter(|_| is_silent) {
@@ -394,10 +424,13 @@ impl DataServers {
                 copies.failed_ns = self.context.clock.now_ns();
             }
         }
-        if let Some(server) =
-            call.server.as_ref().filter(|_| is_read && !matches!(fault.code, Code::Corrupt | Code::Io))
-        {
-            server.pace.copies.avoid(self.context.clock.now_ns());
+        let now_ns = self.context.clock.now_ns();
+        let is_known = is_read && !matches!(fault.code, Code::Corrupt | Code::Io);
+        if let Some(server) = call.server.as_ref().filter(|_| is_known || fault.code.is_silence()) {
+            server.pace.copies.avoid(now_ns);
+            if fault.code.is_silence() {
+                server.pace.copies.note_silence(now_ns);
+            }
         }
         if !matches!(elsewhere(is_read, fault.code), Elsewhere::Instead) {
             copies.fault = Some(fault.clone());
@@ -423,7 +456,7 @@ impl DataServers {
     }
 
     fn has_other(&self, copies: &Copies, group: GroupId) -> bool {
-        let members = self.servers.members(group);
+        let members = self.servers.members_left(group);
         members.is_some_and(|members| members.iter().any(|member| !copies.is_excluded(member.target)))
     }
 

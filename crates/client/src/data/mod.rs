@@ -10,6 +10,7 @@ mod choose;
 mod copies;
 mod in_flight;
 mod local;
+mod silence;
 
 pub(crate) use budget::{Pool, PooledBuffer, ReadAheadBudget, ReadAheadShare};
 pub(crate) use in_flight::{InFlight, Waitable, overlap};
@@ -17,12 +18,14 @@ pub(crate) use local::LocalFile;
 pub use local::SendBuffer;
 
 use crate::core::Context;
-use crate::meta::{Attempts, MetaService, attempt_deadline_ns, final_error, log_failure};
+use crate::meta::{
+    Attempts, MetaService, PAUSE_MS_MAX, attempt_deadline_ns, final_error, is_tried_again, log_failure,
+};
 use crate::servers::{Server, Servers, is_silence};
 use crate::statistics::InFlightCall;
 use crate::{Error, Result};
 use changes::{Changes, attempt, changed, is_change};
-use copies::{Copies, Hedges};
+use copies::{AGAIN_NS, Copies, Hedges};
 use local::{Lending, LocalFiles};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -200,6 +203,7 @@ impl DataServers {
         let started_ns = self.context.clock.now_ns();
         let until_ns = attempt_deadline_ns(started_ns, deadline_ns);
         let until_ns = self.copy_until_ns(call, until_ns);
+        let sent_by_ns = call.sent_by_ns(started_ns, until_ns);
         server.counters.requests.add(1);
         call.in_flight = Some(InFlightCall::begin(&server.counters, &self.context.clock));
         server.counters.credit.enter(started_ns);
@@ -214,8 +218,9 @@ impl DataServers {
             Some(message) => (message, &[][..]),
             None => (&call.message, attachment),
         };
+        let (transport, address) = (&self.context.transport, &server.address);
         let pending =
-            self.context.transport.submit(&server.address, call.method, message, attachment, until_ns);
+            transport.submit_sent_by(address, call.method, message, attachment, sent_by_ns, until_ns);
         let sent_ns = self.context.clock.now_ns();
         server.counters.credit.leave(sent_ns);
         let spent_ns = sent_ns.saturating_sub(started_ns);
@@ -325,9 +330,11 @@ impl DataServers {
         let Some(server) = &call.server else { return attempts.pause(&self.context, fault) };
         let is_restarting = refused_ns.is_some_and(|ns| !self.servers.was_heard_since(server, ns));
         let is_passing = call.copies.as_ref().is_some_and(|copies| copies.is_passing(fault.code));
+        // What one member of several cannot do now another one, or itself, can within moments.
+        let ms_max = if call.copies.is_some() { AGAIN_NS / 1_000_000 } else { PAUSE_MS_MAX };
         let pause = || match is_restarting || is_passing {
-            true => attempts.pause_after(&self.context, fault.code),
-            false => attempts.pause(&self.context, fault),
+            true => attempts.pause_at_most(&self.context, fault.code, ms_max),
+            false => is_tried_again(fault.code) && attempts.pause_at_most(&self.context, fault.code, ms_max),
         };
         self.context.counters.during_wait(&server.counters, &*self.context.clock, pause)
     }
@@ -344,12 +351,17 @@ impl DataServers {
             let race = || self.race(call, deadline_ns);
             self.context.counters.during_wait(&asked.counters, &*self.context.clock, race);
         }
+        let started_ns = self.context.clock.now_ns();
+        let silence = self.attend(call);
         let (Some(pending), Some(server)) = (call.pending.take(), &call.server) else {
             return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.group)));
         };
-        let started_ns = self.context.clock.now_ns();
         call.request = pending.id();
-        let wait = || if pending.settle() { Ok(pending.wait()) } else { Err(pending) };
+        let wait = || match silence {
+            Some(fault) => Ok(Err(fault)),
+            None if pending.settle() => Ok(pending.wait()),
+            None => Err(pending),
+        };
         let answer = self.context.counters.during_wait(&server.counters, &*self.context.clock, wait);
         let ended_ns = self.context.clock.now_ns();
         let waited_ns = ended_ns.saturating_sub(started_ns);
@@ -374,6 +386,9 @@ impl DataServers {
         }
         server.counters.waited_ns.add(waited_ns);
         self.context.counters.accounts.charge(Cause::Network, waited_ns);
+        if !answer.as_ref().is_err_and(is_silence) {
+            server.pace.copies.heard(ended_ns);
+        }
         match &answer {
             Ok(received) => {
                 self.servers.answered(&server.address);

@@ -9,7 +9,9 @@ mod session;
 pub use asynchronous::{Completion, Readiness};
 pub(crate) use asynchronous::{begin_ask, begin_change, begin_change_as_of};
 pub(crate) use call::decode;
-pub(crate) use retry::{Attempts, attempt_deadline_ns, final_error, log_failure};
+pub(crate) use retry::{
+    Attempts, PAUSE_MS_MAX, attempt_deadline_ns, final_error, is_tried_again, log_failure,
+};
 pub(crate) use session::LockHolder;
 
 use crate::cache::Cache;

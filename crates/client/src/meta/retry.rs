@@ -12,7 +12,7 @@ use vazao_wire::service::{Fault, RequestId};
 /// First pause before a repetition.
 const PAUSE_MS_MIN: u64 = 5;
 /// Longest pause: a server that comes back is found within this.
-const PAUSE_MS_MAX: u64 = 1_000;
+pub(crate) const PAUSE_MS_MAX: u64 = 1_000;
 /// A single attempt is given at least this long, if the deadline allows.
 const ATTEMPT_MS_MIN: u64 = 1_000;
 
@@ -57,7 +57,7 @@ impl Attempts {
 
     /// Waits before the next attempt. False when the fault is final or no time is left.
     pub(crate) fn pause(&mut self, context: &Context, fault: &Fault) -> bool {
-        is_tried_again(fault.code) && self.pause_after(context, fault.code)
+        is_tried_again(fault.code) && self.pause_at_most(context, fault.code, PAUSE_MS_MAX)
     }
 
     /// True when the call ends here instead of being tried again, because its caller was interrupted. An answer that
@@ -66,14 +66,14 @@ impl Attempts {
         is_tried_again(fault.code) && interrupt::is_due(self.started_ns, context.clock.now_ns())
     }
 
-    /// The same after a fault that the caller knows not to be final.
-    pub(crate) fn pause_after(&mut self, context: &Context, code: Code) -> bool {
+    /// The same after a fault that the caller knows not to be final; no pause is longer than `ms_max`.
+    pub(crate) fn pause_at_most(&mut self, context: &Context, code: Code, ms_max: u64) -> bool {
         let now_ns = context.clock.now_ns();
         if now_ns >= self.deadline_ns {
             return false;
         }
         if code != Code::Timeout {
-            let pause_ms = (PAUSE_MS_MIN << self.failures.min(10)).min(PAUSE_MS_MAX);
+            let pause_ms = (PAUSE_MS_MIN << self.failures.min(10)).min(ms_max);
             let pause_ns = context.jitter(pause_ms * NS_A_MS).min(self.deadline_ns - now_ns);
             context.clock.sleep(Duration::from_nanos(pause_ns));
         }
@@ -93,7 +93,7 @@ pub(crate) fn attempt_deadline_ns(now_ns: u64, deadline_ns: u64) -> u64 {
     now_ns + left.min((left / 2).max(ATTEMPT_MS_MIN * NS_A_MS))
 }
 
-fn is_tried_again(code: Code) -> bool {
+pub(crate) fn is_tried_again(code: Code) -> bool {
     code == Code::Timeout || code.action() != Action::GiveUp
 }
 

@@ -43,9 +43,9 @@ impl Servers {
         self.routes.read().route(group)
     }
 
-    /// The current members of a group of several, as far as known.
-    pub(crate) fn members(&self, group: GroupId) -> Option<Arc<[Member]>> {
-        self.routes.read().members(group).cloned()
+    /// The current members of a group that has several, or had when a call of it began.
+    pub(crate) fn members_left(&self, group: GroupId) -> Option<Arc<[Member]>> {
+        self.routes.read().members_left(group).cloned()
     }
 
     /// The server that changes in `group` go to, as far as known.

@@ -41,6 +41,10 @@ pub(crate) struct CopyPace {
     /// When that was noted last.
     noted_ns: AtomicU64,
     avoided_until_ns: AtomicU64,
+    /// When it answered last, whatever it was asked and said.
+    heard_ns: AtomicU64,
+    /// When it was last found to be silent; 0: it never was, or was heard since.
+    silent_ns: AtomicU64,
     under_way: AtomicU64,
 }
 
@@ -49,6 +53,10 @@ const USUAL_OF: u64 = 8;
 
 /// A server that did not answer is avoided for this long, where there are others.
 const AVOIDED_NS: u64 = 1_000_000_000;
+
+/// A server that was silent gets no changes for this long, where others pass them on: within two heartbeats the map
+/// says who leads without it.
+const SILENT_NS: u64 = 5_000_000_000;
 
 impl CopyPace {
     /// An answer took so long.
@@ -86,6 +94,28 @@ impl CopyPace {
 
     pub(crate) fn is_avoided(&self, now_ns: u64) -> bool {
         now_ns < self.avoided_until_ns.load(Ordering::Relaxed)
+    }
+
+    /// It has answered.
+    pub(crate) fn heard(&self, now_ns: u64) {
+        self.heard_ns.store(now_ns, Ordering::Relaxed);
+        if self.silent_ns.load(Ordering::Relaxed) != 0 {
+            self.silent_ns.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn heard_ns(&self) -> u64 {
+        self.heard_ns.load(Ordering::Relaxed)
+    }
+
+    /// It does not answer.
+    pub(crate) fn note_silence(&self, now_ns: u64) {
+        self.silent_ns.store(now_ns.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_silent(&self, now_ns: u64) -> bool {
+        let silent_ns = self.silent_ns.load(Ordering::Relaxed);
+        silent_ns != 0 && now_ns.saturating_sub(silent_ns) < SILENT_NS
     }
 
     pub(crate) fn under_way(&self) -> u64 {

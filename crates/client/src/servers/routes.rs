@@ -46,8 +46,10 @@ pub(crate) struct Member {
 #[derive(Debug)]
 struct Shared {
     primary: TargetId,
-    /// Those that are known, the primary first. `None`: it is the only one, and the rest is as with a target alone.
-    members: Option<Arc<[Member]>>,
+    /// Those that are known, the primary first.
+    members: Arc<[Member]>,
+    /// The primary is the only one, and the rest is as with a target alone.
+    is_alone: bool,
 }
 
 /// The cluster map, indexed.
@@ -78,10 +80,9 @@ impl Routes {
             .filter_map(|target| Some((target.id, Arc::clone(servers.get(&target.node)?))))
             .collect();
         let shared = |group: &Group| {
-            let members =
-                || group.members.iter().filter_map(|target| member(&map, &targets, *target)).collect();
-            let members = (group.members.len() > 1).then(members);
-            Some((group.id, Shared { primary: *group.members.first()?, members }))
+            let members = group.members.iter().filter_map(|target| member(&map, &targets, *target)).collect();
+            let is_alone = group.members.len() == 1;
+            Some((group.id, Shared { primary: *group.members.first()?, members, is_alone }))
         };
         let shared = map.groups.iter().filter_map(shared).collect();
         let has_silent = map.nodes.iter().any(|node| node.state == NodeState::Silent);
@@ -95,10 +96,16 @@ impl Routes {
 
     /// The current members of a group of several.
     pub(crate) fn members(&self, group: GroupId) -> Option<&Arc<[Member]>> {
-        if group.target().is_some() {
-            return None;
-        }
-        self.shared.get(&group)?.members.as_ref()
+        self.shared_by(group).filter(|shared| !shared.is_alone).map(|shared| &shared.members)
+    }
+
+    /// The same where there may be one left.
+    pub(crate) fn members_left(&self, group: GroupId) -> Option<&Arc<[Member]>> {
+        self.shared_by(group).map(|shared| &shared.members)
+    }
+
+    fn shared_by(&self, group: GroupId) -> Option<&Shared> {
+        if group.target().is_some() { None } else { self.shared.get(&group) }
     }
 
     /// The primary's server of a group, and all members where there are several.
@@ -106,7 +113,10 @@ impl Routes {
         let (target, members) = match group.target() {
             Some(target) => (Some(target), None),
             None => match self.shared.get(&group) {
-                Some(shared) => (Some(shared.primary), shared.members.clone()),
+                Some(shared) => {
+                    let members = (!shared.is_alone).then(|| Arc::clone(&shared.members));
+                    (Some(shared.primary), members)
+                }
                 None => (None, None),
             },
         };

@@ -115,13 +115,16 @@ impl MemberState {
         }
     }
 
+    /// True while it holds a lease of another member.
+    pub fn holds(&self, of: TargetId, now: Moment) -> bool {
+        self.leases.get(&of).is_some_and(|lease| lease.is_held(now))
+    }
+
     /// True when it may answer a read.
     pub fn may_serve(&self, now: Moment) -> bool {
         let is_current =
             self.record.iter().flat_map(Membership::current).any(|member| member.target == self.own);
-        let holds = |target: TargetId| {
-            target == self.own || self.leases.get(&target).is_some_and(|lease| lease.is_held(now))
-        };
+        let holds = |target: TargetId| target == self.own || self.holds(target, now);
         is_current && self.is_own_run() && self.counting().all(holds)
     }
 

@@ -13,7 +13,7 @@ use vazao_model::cluster::lease::TERM_NS;
 use vazao_model::{Code, GroupId, ObjectId, TargetId};
 use vazao_wire::proto;
 use vazao_wire::service::{Answer, Call, Deferred, Fault, Request, Responder};
-use vazao_wire::transport::Transport;
+use vazao_wire::transport::{Pending, Received, Transport};
 
 /// How long one member may take for one form of a change. A member that is silent is out of the group before that.
 const FORWARD_NS: u64 = 2_000_000_000;
@@ -26,6 +26,13 @@ const UNSERVED_NS: u64 = 1_000_000_000;
 
 /// How long it waits before it looks again.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long another server is waited for before it is looked whether its answer still counts: most answers come sooner.
+const ANSWERED_NS: u64 = 250_000_000;
+
+/// For so long a member that is no primary tries to have a change made: its group goes on without a primary that is
+/// silent within this.
+const RELAY_NS: u64 = FORWARD_NS + 2 * TERM_NS;
 
 /// How a change ended.
 enum Outcome {
@@ -86,12 +93,25 @@ impl DataService {
     pub(super) fn make(&self, change: &Change, deadline_ns: u64) -> Answer {
         let (target, id) = self.target_of(change.address())?;
         let key = (target.id(), id.group);
-        let view = self.view(key)?;
-        if !view.is_primary {
-            return self.relay(change, key, &view, deadline_ns);
+        let until_ns = deadline_ns.min(self.shell.clock().now_ns().saturating_add(RELAY_NS));
+        loop {
+            let view = self.view(key)?;
+            if view.is_primary {
+                self.take_over(key, deadline_ns)?;
+                return self.make_as_primary(change, key, deadline_ns);
+            }
+            // A primary that is silent, or has just begun, is waited for here: the group goes on with another one,
+            // which may be this member.
+            match self.relay(change, key, &view, until_ns) {
+                Err(fault) if may_relay_again(change, fault.code) => {
+                    if self.shell.clock().now_ns() >= until_ns || !self.pause() {
+                        return Err(fault);
+                    }
+                    tracing::debug!(group = %key.1, %fault, "a change is taken to the primary again");
+                }
+                answer => return answer,
+            }
         }
-        self.take_over(key, deadline_ns)?;
-        self.make_as_primary(change, key, deadline_ns)
     }
 
     pub(super) fn make_as_primary(&self, change: &Change, key: Key, deadline_ns: u64) -> Answer {
@@ -219,7 +239,8 @@ impl DataService {
         let mut refused = None;
         let mut is_whole = true;
         for (other, sent) in self.submit(change, forward, missing) {
-            match sent.and_then(|pending| pending.wait()) {
+            let is_waited_for = || self.is_sent_changes(key, other);
+            match sent.and_then(|pending| self.await_while(pending, is_waited_for)) {
                 Ok(_) => {
                     progress.has.insert(other);
                     self.leases.set_failing(key, other, false);
@@ -243,6 +264,29 @@ impl DataService {
             Some(fault) => Err(fault),
             None => Ok(is_whole),
         }
+    }
+
+    /// Whether a change goes to another member: it counts, or catches up.
+    fn is_sent_changes(&self, key: Key, other: TargetId) -> bool {
+        self.walked(key) == Some(other) || self.view(key).is_ok_and(|view| view.others.contains(&other))
+    }
+
+    /// Waits for another server for as long as its answer is wanted. Errors: also `Timeout`, where it is no more.
+    fn await_while(
+        &self,
+        pending: Box<dyn Pending>,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Received, Fault> {
+        let clock = self.shell.clock();
+        let mut turn_ns = ANSWERED_NS;
+        // In a simulation what happens by itself takes no time.
+        while clock.can_wait() && !pending.settle_by(clock.now_ns().saturating_add(turn_ns)) {
+            if !is_wanted() {
+                return Err(Fault::new(Code::Timeout, "its group went on without waiting for it"));
+            }
+            turn_ns = PAUSE.as_nanos() as u64;
+        }
+        pending.wait()
     }
 
     /// One that has carried nothing out for a while is accused.
@@ -317,7 +361,7 @@ impl DataService {
         }
     }
 
-    /// Takes what a client has brought to another member to the primary.
+    /// Takes what a client has brought to another member to the primary. Errors: also that another one leads by now.
     fn relay(&self, change: &Change, key: Key, view: &View, deadline_ns: u64) -> Answer {
         let is_relayed = change.address().is_some_and(|address| address.relayed);
         let primary = view
@@ -330,12 +374,11 @@ impl DataService {
             address.target = 0;
             address.relayed = true;
         }
-        // It may take the primary as long as it takes to go on without a member.
-        let own_ns = self.shell.clock().now_ns();
-        let left_ns = deadline_ns.saturating_sub(own_ns).min(FORWARD_NS + 2 * TERM_NS);
+        let left_ns = deadline_ns.saturating_sub(self.shell.clock().now_ns());
         let until_ns = transport.clock().now_ns() + left_ns;
         let sent = transport.submit(&address, change.method(), &body.message(), &change.bytes, until_ns);
-        let received = sent.wait().map_err(|fault| match fault.code.is_silence() {
+        let leads = || self.view(key).is_ok_and(|now| now.primary == Some(primary));
+        let received = self.await_while(sent, leads).map_err(|fault| match fault.code.is_silence() {
             true => Fault::new(
                 Code::Unavailable,
                 format!("placement group {}: its primary is silent: {fault}", key.1),
@@ -423,6 +466,13 @@ pub(super) fn is_refusal(code: Code) -> bool {
             | Hung
             | Cancelled
     )
+}
+
+/// Whether a member that took a change to the primary in vain tries again. One that was passed on by another member is
+/// not kept: that one passes it on anew, and kept here as well it might be made twice, the second time much later.
+fn may_relay_again(change: &Change, code: Code) -> bool {
+    let is_relayed = change.address().is_some_and(|address| address.relayed);
+    !is_relayed && matches!(code, Code::Unavailable | Code::WrongEpoch | Code::WrongTarget)
 }
 
 fn not_primary((target, group): Key) -> Fault {

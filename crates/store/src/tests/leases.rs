@@ -5,6 +5,7 @@ use crate::{MemberView, Peers};
 use parking_lot::Mutex;
 use prost::Message;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use vazao_meter::Clock;
 use vazao_model::checksum::piece_checksums;
 use vazao_model::cluster::membership::{Change, Membership};
@@ -201,12 +202,13 @@ fn a_lease_is_granted_to_the_process_in_the_record_that_knows_the_same_epoch() {
     assert_eq!(fault.code, Code::BadRequest);
 }
 
-/// Another server, which answers what the test wants; `None`: nothing.
-struct Other(Mutex<Option<proto::MemberGrant>>);
+/// Another server, which answers what the test wants, `None`: nothing; and how often it was asked.
+struct Other(Mutex<Option<proto::MemberGrant>>, AtomicUsize);
 
 impl Service for Other {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
         let asked = proto::KeepAliveRequest::decode(request.message).expect("decodes");
+        self.1.fetch_add(1, Ordering::Relaxed);
         match &*self.0.lock() {
             Some(grant) => {
                 let grants = vec![grant.clone(); asked.questions.len()];
@@ -222,7 +224,7 @@ fn two() -> (Rig, Arc<Meta>, Arc<Other>, Peers) {
     let (rig, meta) = rig();
     meta.0.lock().groups = vec![group_members(group(2), &pair(5))];
     let grant = proto::MemberGrant { granted: true, ..Default::default() };
-    let other = Arc::new(Other(Mutex::new(Some(grant))));
+    let other = Arc::new(Other(Mutex::new(Some(grant)), AtomicUsize::new(0)));
     rig.transport.serve(OTHER, Arc::clone(&other) as _);
     beat(&rig);
     let mut peers = Peers::default();
@@ -235,6 +237,25 @@ fn turns(rig: &Rig, peers: &mut Peers, milliseconds: u64) {
     for _ in 0..milliseconds / Peers::TURN.as_millis() as u64 {
         rig.clock.advance(Peers::TURN);
         peers.turn(&rig.service, &*rig.transport, META);
+    }
+}
+
+/// A member that had just begun to count was asked up to half a second later: nothing was read or changed until then.
+#[test]
+fn a_lease_that_is_missing_is_asked_for_at_once() {
+    let (rig, _, other, mut peers) = two();
+    let grant = |granted| *other.0.lock() = Some(proto::MemberGrant { granted, ..Default::default() });
+    for later in 0..5 {
+        grant(false);
+        turns(&rig, &mut peers, 2_100 + 100 * later);
+        assert!(!rig.service.memberships()[0].may_serve);
+        grant(true);
+        turns(&rig, &mut peers, 200);
+        assert!(rig.service.memberships()[0].may_serve, "{later}");
+        // Those that are held are asked for as seldom as ever.
+        let before = other.1.load(Ordering::Relaxed);
+        turns(&rig, &mut peers, 5_000);
+        assert_eq!(other.1.load(Ordering::Relaxed) - before, 10);
     }
 }
 

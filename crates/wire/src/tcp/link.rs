@@ -107,6 +107,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) message: &'a [u8],
     pub(super) attachment: &'a [u8],
     pub(super) submitted_ns: u64,
+    /// It fails where it is not sent by then.
+    pub(super) sent_by_ns: u64,
     pub(super) deadline_ns: u64,
 }
 
@@ -233,7 +235,7 @@ impl Link {
         };
         let parts = [&header.encode(), request.message, request.attachment];
         let mut timeout = self.timeout(&Asked::of(request));
-        let sent = self.send_parts(parts, request.deadline_ns, Some(&mut timeout));
+        let sent = self.send_parts(parts, request.sent_by_ns, Some(&mut timeout));
         self.end_sending(sent);
         Ok(())
     }
@@ -288,7 +290,7 @@ impl Link {
                 break;
             }
             let is_killed = || started_ns.is_some() && interrupt::is_killed();
-            let fault = match self.left_ns(request.deadline_ns) {
+            let fault = match self.left_ns(request.sent_by_ns) {
                 0 => Some(self.late()),
                 _ => is_killed().then(|| Code::Interrupted.into()),
             };
@@ -297,7 +299,7 @@ impl Link {
                 return Err(fault);
             }
             started_ns = started_ns.or_else(|| Some(self.clock.now_ns()));
-            let until_ns = timeout.until_ns(request.deadline_ns);
+            let until_ns = timeout.until_ns(request.sent_by_ns);
             let until_ns = interrupt::look_by_ns(self.clock.now_ns(), until_ns);
             table = self.wait_for_progress(table, None, until_ns);
         }

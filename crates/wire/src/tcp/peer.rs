@@ -279,7 +279,7 @@ impl TcpTransport {
         {
             return Ok(link);
         }
-        self.link_at(peer, at, socket::current_core(), request.deadline_ns, Some(Asked::of(request)))
+        self.link_at(peer, at, socket::current_core(), request.sent_by_ns, Some(Asked::of(request)))
     }
 
     /// The connection at a place, which is made where there is none. The request that waits for it, if one does, is
@@ -582,8 +582,21 @@ impl Transport for TcpTransport {
         attachment: &[u8],
         deadline_ns: u64,
     ) -> Box<dyn Pending> {
+        self.submit_sent_by(address, method, message, attachment, deadline_ns, deadline_ns)
+    }
+
+    fn submit_sent_by(
+        &self,
+        address: &str,
+        method: Method,
+        message: &[u8],
+        attachment: &[u8],
+        sent_by_ns: u64,
+        deadline_ns: u64,
+    ) -> Box<dyn Pending> {
         let (id, submitted_ns) = (self.new_id(method, address), self.clock.now_ns());
-        let request = Outgoing { id, method, message, attachment, submitted_ns, deadline_ns };
+        let sent_by_ns = sent_by_ns.min(deadline_ns);
+        let request = Outgoing { id, method, message, attachment, submitted_ns, sent_by_ns, deadline_ns };
         match self.try_submit(address, &request) {
             Ok(link) => Box::new(InFlight::new(link, Asked::of(&request))),
             Err(fault) => Box::new(Failed { id, fault }),
@@ -617,7 +630,8 @@ impl Transport for TcpTransport {
             return then(self.submit(address, method, message, attachment, deadline_ns));
         };
         let (id, submitted_ns) = (self.new_id(method, address), self.clock.now_ns());
-        let request = Outgoing { id, method, message, attachment, submitted_ns, deadline_ns };
+        let sent_by_ns = deadline_ns;
+        let request = Outgoing { id, method, message, attachment, submitted_ns, sent_by_ns, deadline_ns };
         let mut then = Some(then);
         let outcome = link.submit(&request, &mut then);
         if let (Err(fault), Some(then)) = (outcome, then) {

@@ -100,6 +100,18 @@ mod tests {
         assert!(method == Method::Ping && waited_ms >= 50, "{told:?}");
     }
 
+    #[test]
+    fn a_request_that_is_not_sent_in_time_fails_however_long_its_answer_may_take() {
+        let (transport, _) =
+            watched(TransportOptions { connect_ms_max: 60_000, ..TransportOptions::default() });
+        let (_listener, address) = hanging();
+        let now_ns = SystemClock.now_ns();
+        let (sent_by_ns, deadline_ns) = (now_ns + 50_000_000, now_ns + 60_000_000_000);
+        let asked = transport.submit_sent_by(&address, Method::Ping, &[], &[], sent_by_ns, deadline_ns);
+        assert!(asked.wait().expect_err("nobody answers").code.is_silence());
+        assert!(SystemClock.now_ns() < deadline_ns);
+    }
+
     // A copy sent one block after the other to a server that hung: each block waited for a connection for 3 s, and
     // nothing was reported for 48 s.
     #[test]
