@@ -13,9 +13,9 @@
 //! Each piece is compared under the lock of its blocks, so that no change comes in between.
 
 use super::Key;
-use super::change::{Body, Change, WHOLE, decoded};
+use super::change::{Body, Change, WHOLE};
 use crate::lease::moment;
-use crate::service::{DataService, fault, read_blocking};
+use crate::service::{DataService, fault};
 use crate::targets::Target;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -271,21 +271,9 @@ impl DataService {
         target: &Arc<Target>,
         object: ObjectId,
     ) -> Result<u64, Fault> {
-        {
-            let _held = self.lock_blocks(object, &[WHOLE])?;
-            let (own, theirs) =
-                (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
-            let address = || Some(super::even::address(object));
-            if own.exists && !theirs.exists {
-                let make = proto::WriteRequest { object: address(), ..Default::default() };
-                self.send_one(key, other, &Change::new(Body::Write(make)))?;
-            }
-            if theirs.length > own.length {
-                let (length, object) = (own.length, address());
-                let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
-                self.send_one(key, other, &Change::new(Body::Truncate(cut)))?;
-            }
-        }
+        // What this one lacks it must not take away elsewhere.
+        target.restores.check_finished(object)?;
+        self.compare_ends(key, other, target, object)?;
         let (mut at, mut sent_bytes) = (0, 0);
         loop {
             let started_ns = self.shell.clock().now_ns();
@@ -295,6 +283,29 @@ impl DataService {
             at += PIECE_BYTES;
             self.make_way(key, started_ns);
         }
+    }
+
+    /// Makes an object where this one has it, and cuts it to the length that it has here.
+    pub(super) fn compare_ends(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+    ) -> Result<(), Fault> {
+        let _held = self.lock_blocks(object, &[WHOLE])?;
+        let (own, theirs) = (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
+        let address = || Some(super::even::address(object));
+        if own.exists && !theirs.exists {
+            let make = proto::WriteRequest { object: address(), ..Default::default() };
+            self.send_one(key, other, &Change::new(Body::Write(make)))?;
+        }
+        if theirs.length > own.length {
+            let (length, object) = (own.length, address());
+            let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
+            self.send_one(key, other, &Change::new(Body::Truncate(cut)))?;
+        }
+        Ok(())
     }
 
     /// Half of the time is for what programs ask, while they do.
@@ -308,7 +319,7 @@ impl DataService {
     }
 
     /// Sends what differs in a piece; `None`: the object ends before it.
-    fn compare_piece(
+    pub(super) fn compare_piece(
         &self,
         key: Key,
         other: TargetId,
@@ -317,29 +328,32 @@ impl DataService {
         piece: Range<u64>,
     ) -> Result<Option<u64>, Fault> {
         let _held = self.lock_blocks(object, std::slice::from_ref(&piece))?;
-        let (message, bytes) = read_blocking(target, object, piece.start, PIECE_BYTES as u32)?;
-        let read: proto::ReadResponse = decoded(&message)?;
-        if bytes.is_empty() {
+        let blocks = self.repaired_blocks(key, target, object, piece.clone(), Some(other))?;
+        if blocks.is_empty() {
             return Ok(None);
         }
         let theirs = self.ask_blocks(key, other, object, piece.clone())?;
         let mut sent_bytes = 0;
         let mut hashes = theirs.hashes.chunks_exact(HASH_BYTES);
-        for (index, (block, checksum)) in bytes.chunks(BLOCK_BYTES).zip(&read.checksums).enumerate() {
-            let is_same = hashes.next().is_some_and(|theirs| theirs == hash(block));
+        for (index, block) in blocks.into_iter().enumerate() {
+            let offset = piece.start + (index * BLOCK_BYTES) as u64;
+            let Some(block) = block else {
+                let text = format!("object {object}: no current copy of its block at {offset} is good");
+                return Err(Fault::new(Code::Corrupt, text));
+            };
+            let is_same = hashes.next().is_some_and(|theirs| theirs == hash(&block.bytes));
             if is_same {
                 continue;
             }
-            let (address, checksums) = (Some(super::even::address(object)), vec![*checksum]);
-            let offset = piece.start + (index * BLOCK_BYTES) as u64;
+            let (address, checksums) = (Some(super::even::address(object)), vec![block.checksum]);
             let write = proto::WriteRequest { object: address, offset, checksums, ..Default::default() };
-            self.send_one(key, other, &Change { body: Body::Write(write), bytes: block.to_vec() })?;
-            sent_bytes += block.len() as u64;
+            sent_bytes += block.bytes.len() as u64;
+            self.send_one(key, other, &Change { body: Body::Write(write), bytes: block.bytes })?;
         }
         Ok(Some(sent_bytes))
     }
 
-    fn ask_blocks(
+    pub(super) fn ask_blocks(
         &self,
         key: Key,
         other: TargetId,
@@ -469,12 +483,9 @@ impl DataService {
         let state = target.stat(id).map_err(fault)?;
         let mut hashes = Vec::new();
         if range.start < range.end {
-            let (message, bytes) = read_blocking(target, id, range.start, (range.end - range.start) as u32)?;
-            let read: proto::ReadResponse = decoded(&message)?;
-            for (block, checksum) in bytes.chunks(BLOCK_BYTES).zip(&read.checksums) {
+            for block in super::restore::sound_blocks(target, id, range)? {
                 // One that is damaged is sent anew: no bytes have this hash.
-                let is_whole = vazao_model::checksum::crc32c(block) == *checksum;
-                hashes.extend(if is_whole { hash(block) } else { [0; HASH_BYTES] });
+                hashes.extend(block.map_or([0; HASH_BYTES], |block| hash(&block.bytes)));
             }
         }
         Ok(proto::CompareBlocksResponse { exists: state.exists, length: state.length, hashes })
