@@ -127,6 +127,8 @@ pub struct Target {
     pub corrupt_blocks: u64,
     /// Objects found missing where a file has bytes in them.
     pub missing_objects: u64,
+    /// Blocks and objects repaired from another copy since its server started.
+    pub repaired: u64,
     /// Where it lies on its node, for people.
     pub directory: String,
     /// The last incarnation that the metadata service has recorded of it.

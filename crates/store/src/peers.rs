@@ -108,6 +108,7 @@ impl Peers {
         self.accuse(data, transport, meta_address, &shared, now.steady_ns);
         data.even_out_all();
         data.catch_up_all();
+        data.repair_all();
         // What this turn itself took, because a server could not be reached, is no lateness.
         self.turn_ns = Some(data.shell.clock().steady_ns());
     }

@@ -232,6 +232,7 @@ fn announced(target: &Arc<Target>) -> proto::Target {
         reserve_bytes,
         corrupt_blocks: damage.corrupt_blocks,
         missing_objects: damage.missing_objects,
+        repaired: target.restores.counts().0 + target.restores.counts().1,
         uuid: target.identity().uuid.to_be_bytes().to_vec(),
         directory: target.label.clone(),
         incarnation: target.incarnation.written(),

@@ -195,6 +195,15 @@ impl DataService {
         }
         for target in self.targets.iter() {
             let id = target.id().0.to_string();
+            let (blocks, objects) = target.restores.counts();
+            let help = "Damaged blocks and missing objects repaired from another copy.";
+            for (what, count) in [("block", blocks), ("object", objects)] {
+                let labels = [("target", id.as_str()), ("what", what)];
+                out.counter("vazao_data_repaired_from_copies_total", help, &labels, count as f64);
+            }
+        }
+        for target in self.targets.iter() {
+            let id = target.id().0.to_string();
             let seconds = target.waits.silent_ns() as f64 / 1e9;
             let help = "How long its disk has not answered anything it was asked; 0: it answers.";
             out.gauge("vazao_data_silent_seconds", help, &[("target", id.as_str())], seconds);
@@ -370,10 +379,24 @@ impl DataService {
         })
     }
 
+    /// A block of this member is replaced by the primary's, where it fails its checksum.
+    fn restore(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
+        let restore: proto::RestoreBlockRequest = decode(request)?;
+        let (target, id) = self.target_of(restore.object.as_ref())?;
+        if self.duty(restore.object.as_ref(), Vec::new)? != Duty::Follow {
+            return Err(Fault::new(Code::BadRequest, format!("object {id}: only members restore blocks")));
+        }
+        let bytes = request.attachment.to_vec();
+        self.defer(call, target, bytes.len(), responder, move |target| {
+            Ok((DataService::restored(target, &restore, bytes)?.encode_to_vec(), Vec::new()))
+        })
+    }
+
     fn scrub(&self, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
         let request: proto::ScrubRequest = decode(request)?;
         let target = self.target(request.target)?;
-        responder.reply(&ops::scrub::scrub(target, &request, self.options.inline)?.encode_to_vec());
+        let (repair, is_inline) = (self.repair_of_scrub(), self.options.inline);
+        responder.reply(&ops::scrub::scrub(target, &request, repair, is_inline)?.encode_to_vec());
         Ok(())
     }
 
@@ -650,6 +673,14 @@ impl DataService {
                 })
             }
             Method::CompareBlocks => self.compare(call, request, responder),
+            Method::RepairObject => {
+                let repair: proto::RepairObjectRequest = decode(request)?;
+                self.replicate(call, 0, responder, move |service| {
+                    let repaired = service.repair_of_other(&repair, call.deadline_ns)?;
+                    Ok((repaired.encode_to_vec(), Vec::new()))
+                })
+            }
+            Method::RestoreBlock => self.restore(call, request, responder),
             Method::LocalDoor => {
                 let door = self.door.read();
                 responder.reply(&door.encode_to_vec());

@@ -197,6 +197,10 @@ operations! {
     CatchUp = 0x0233, CatchUpRequest, CatchUpResponse, Safe;
     /// Hashes of the blocks of an object, from one member to another.
     CompareBlocks = 0x0234, CompareBlocksRequest, CompareBlocksResponse, Safe;
+    /// A member asks its primary for what it has lost.
+    RepairObject = 0x0235, RepairObjectRequest, RepairObjectResponse, Safe;
+    /// A block that fails its checksum is replaced, from the primary to another member.
+    RestoreBlock = 0x0236, RestoreBlockRequest, RestoreBlockResponse, Safe;
     /// Notes or refuses changes of objects whose file is converted.
     FenceObjects = 0x0238, FenceObjectsRequest, FenceObjectsResponse, Safe;
 

@@ -30,8 +30,9 @@ When it is interrupted:
   The servers go on: --stop ends it, --report shows how far they are.
 
 What it finds:
-  Damage also counts in `vazao status` until it is written anew or removed. Exit code 1:
-  there is some.";
+  A damaged block of a file with several copies is repaired from a good one, and counts as
+  repaired. Other damage counts in `vazao status` until it is written anew or removed. Exit
+  code 1: there is some that was not repaired.";
 
 /// Arguments of `vazao scrub`.
 #[derive(Debug, Args)]
@@ -103,7 +104,8 @@ impl Found {
 
     fn is_bad(&self) -> bool {
         let is_bad = |report: &ScrubReport| {
-            report.damaged + report.unreadable > 0 || report.state == ScrubState::Failed
+            report.damaged.saturating_sub(report.repaired) + report.unreadable > 0
+                || report.state == ScrubState::Failed
         };
         self.targets.iter().any(is_bad) || self.metadata.as_ref().is_some_and(check::is_bad)
     }
@@ -131,6 +133,7 @@ fn show(output: &mut Output, reports: &[ScrubReport]) -> Outcome {
         ("OBJECTS", Lean::Right),
         ("CHECKED", Lean::Right),
         ("DAMAGED", Lean::Right),
+        ("REPAIRED", Lean::Right),
         ("UNREADABLE", Lean::Right),
         ("TIME", Lean::Right),
     ];
@@ -142,6 +145,7 @@ fn show(output: &mut Output, reports: &[ScrubReport]) -> Outcome {
             report.objects.to_string(),
             format::size(report.bytes),
             report.damaged.to_string(),
+            report.repaired.to_string(),
             report.unreadable.to_string(),
             format::duration(report.elapsed_ms * 1_000_000),
         ]
@@ -179,6 +183,7 @@ fn to_json(report: &ScrubReport) -> Value {
         "objects": report.objects,
         "bytes": report.bytes,
         "damaged": report.damaged,
+        "repaired": report.repaired,
         "unreadable": report.unreadable,
         "elapsed_ms": report.elapsed_ms,
         "rate_bytes": report.rate_bytes,

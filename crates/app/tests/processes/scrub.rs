@@ -61,3 +61,52 @@ fn a_slow_scrub_goes_on_in_the_background_until_it_is_stopped() {
     support::wait_until("it has stopped", || report(&cluster)["targets"][0]["state"] == "stopped");
     assert!(cluster.fails(&["scrub", "t9"]).contains("vazao status"));
 }
+
+/// A cluster in which each new file has two copies.
+fn cluster_with_copies() -> Cluster {
+    let cluster = Cluster::unstarted();
+    cluster.up(&["--data-servers", "3", "--copies", "2"]);
+    cluster
+}
+
+/// Changes a byte of a file on a disk.
+fn rot(path: &Path, at: u64) {
+    let data = fs::OpenOptions::new().read(true).write(true).open(path).expect("opens");
+    let mut byte = [0];
+    data.read_exact_at(&mut byte, at).expect("is there");
+    data.write_all_at(&[byte[0] ^ 1], at).expect("written");
+}
+
+/// The copies of the only object of a file: the nodes' data files.
+fn copies(cluster: &Cluster) -> Vec<PathBuf> {
+    let found =
+        (1..=3).flat_map(|node| data_files(&cluster.node(&format!("data{node}")))).collect::<Vec<_>>();
+    assert_eq!(found.len(), 2, "{found:?}");
+    found
+}
+
+#[test]
+fn a_scrub_repairs_damage_of_one_copy_from_the_other_and_status_counts_it() {
+    let cluster = cluster_with_copies();
+    let file = noise_file(&cluster.local("file"), 500_000);
+    cluster.ok(&["mkdir", "vz:/d"]);
+    cluster.ok(&["layout", "vz:/d", "--width", "1"]);
+    cluster.ok(&["cp", &file, "vz:/d/file"]);
+    let copies = copies(&cluster);
+    // Other blocks of each, also the last one, which is short.
+    rot(&copies[0], 200_000);
+    rot(&copies[1], 10);
+    rot(&copies[1], 499_999);
+    let said = cluster.ok(&["scrub", "--rate", "0"]);
+    assert!(said.contains("REPAIRED") && said.contains("repaired from another copy"), "{said}");
+    assert!(
+        copies.iter().all(|copy| fs::read(copy).expect("is there") == fs::read(&file).expect("is there"))
+    );
+    support::wait_until("status says so", || cluster.ok(&["status"]).contains("repaired from a copy: 3"));
+    // Of a block that is damaged in both copies none is good.
+    copies.iter().for_each(|copy| rot(copy, 300_000));
+    let output = cluster.run(&["scrub", "--rate", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("restore the file from a copy"), "{said}");
+}

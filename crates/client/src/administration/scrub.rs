@@ -56,6 +56,8 @@ pub struct ScrubReport {
     pub bytes: u64,
     /// Blocks, and chunks as a whole, that do not match their checksums.
     pub damaged: u64,
+    /// Of those: repaired from another copy.
+    pub repaired: u64,
     /// Places that the disk would not read.
     pub unreadable: u64,
     /// Milliseconds since it began; to its end, when that has come.
@@ -110,6 +112,7 @@ fn report(target: TargetId, state: ScrubState, response: proto::ScrubResponse) -
         objects: response.objects,
         bytes: response.bytes,
         damaged: response.damaged,
+        repaired: response.repaired,
         unreadable: response.unreadable,
         elapsed_ms: response.elapsed_ms,
         rate_bytes: response.rate_bytes,

@@ -341,8 +341,45 @@ fn arrive(open: &OpenInode, view: &View, mut fetch: Fetch) -> std::result::Resul
     })
 }
 
-/// Copies bytes at file offset `offset` out of a source, once they have arrived and been verified.
+/// Copies bytes at file offset `offset` out of a source, once they have arrived and been verified. Where each copy has
+/// damage, in other blocks, each block is read from one that has it whole.
 pub(super) fn copy(
+    open: &OpenInode,
+    view: &View,
+    source: &mut Source,
+    offset: u64,
+    buffer: &mut [u8],
+) -> std::result::Result<(), Trouble> {
+    match copy_at_once(open, view, source, offset, buffer) {
+        Err(Trouble::Failed(error)) if error.code == Code::Corrupt && has_copies(open, view, offset) => {
+            let mut at = offset;
+            for piece in pieces(offset, buffer) {
+                let end = at + piece.len() as u64;
+                let mut own = Source::Flying(fetch(open, view, at..end)?);
+                copy_at_once(open, view, &mut own, at, piece)?;
+                at = end;
+            }
+            Ok(())
+        }
+        copied => copied,
+    }
+}
+
+/// The parts of a buffer that come from one block each: stripes are whole blocks.
+fn pieces(offset: u64, buffer: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
+    let first = (BLOCK_BYTES - (offset % BLOCK_BYTES as u64) as usize).min(buffer.len());
+    let (first, others) = buffer.split_at_mut(first);
+    std::iter::once(first).chain(others.chunks_mut(BLOCK_BYTES))
+}
+
+/// Whether the object with these bytes of a file lies on several members.
+fn has_copies(open: &OpenInode, view: &View, offset: u64) -> bool {
+    let (slot, _) = view.layout.distribution.locate(offset, view.layout.width());
+    let object = object_address(open.id.0, &view.layout, slot);
+    object.is_some_and(|object| open.core.servers.members(addressed(&object)).is_some())
+}
+
+fn copy_at_once(
     open: &OpenInode,
     view: &View,
     source: &mut Source,
@@ -366,7 +403,7 @@ pub(super) fn copy(
         Source::Failed => {
             let end = offset + buffer.len() as u64;
             let mut own = Source::Flying(fetch(open, view, offset..end)?);
-            return copy(open, view, &mut own, offset, buffer);
+            return copy_at_once(open, view, &mut own, offset, buffer);
         }
     };
     let started_ns = open.core.context.clock.now_ns();

@@ -4,11 +4,12 @@
 //! A read shows what was acknowledged last or what is in flight; an acknowledged change is at every current member; at
 //! rest all current members are equal.
 
+use super::damage::files;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use vazao_client::{NewInode, OpenMode};
 use vazao_meter::Clock;
-use vazao_model::checksum::piece_checksums;
+use vazao_model::checksum::{first_mismatch, piece_checksums};
 use vazao_model::cluster::membership::Membership;
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, GroupId, LayoutHint, TargetId};
@@ -52,6 +53,8 @@ struct Story {
     acknowledged: usize,
     failed: usize,
     reads: usize,
+    /// Blocks of one member that were damaged on its disk.
+    rotten: usize,
 }
 
 fn bytes_of(version: u64) -> Vec<u8> {
@@ -68,7 +71,7 @@ impl Story {
         cluster.clock().sleep(Duration::from_secs(6));
         let blocks = vec![Versions::from([0]); BLOCKS as usize];
         let (given_up, log) = (Vec::new(), Vec::new());
-        let (version, changes, ends, acknowledged, failed, reads) = (0, 0, 0, 0, 0, 0);
+        let (version, changes, ends, acknowledged, failed, reads, rotten) = (0, 0, 0, 0, 0, 0, 0);
         let random = seed;
         Story {
             cluster,
@@ -85,6 +88,7 @@ impl Story {
             acknowledged,
             failed,
             reads,
+            rotten,
         }
     }
 
@@ -205,7 +209,11 @@ impl Story {
         let request = proto::ReadRequest { object, offset: block * BLOCK, length: BLOCK as u32 };
         let deadline_ns = self.cluster.clock().now_ns() + 500_000_000;
         let asked = submit::<op::Read>(&*self.transport(), address, &request, &[], deadline_ns);
-        let (_, bytes) = asked.wait()?;
+        let (answer, bytes) = asked.wait()?;
+        if first_mismatch(block * BLOCK, &bytes, &answer.checksums).is_some() {
+            self.report_damage(address, target, block);
+            return Err(Code::Corrupt.into());
+        }
         let word = |at: usize| {
             bytes.get(at..at + 8).map_or(0, |word| u64::from_le_bytes(word.try_into().expect("8")))
         };
@@ -213,6 +221,47 @@ impl Story {
         let is_same = (0..bytes.len()).step_by(8).all(|at| word(at) == version);
         assert!(is_same, "{self:?}\nseed {}: a torn block {block}", self.seed);
         Ok(version)
+    }
+
+    /// Says to a member what a reader of its copy has found.
+    fn report_damage(&self, address: &str, target: usize, block: u64) {
+        let object = Some(proto::ObjectAddress { change: 0, given_up: Vec::new(), ..self.object(target, 0) });
+        let request = proto::ReportDamageRequest { object, offset: block * BLOCK, missing: false };
+        let deadline_ns = self.cluster.clock().now_ns() + 500_000_000;
+        // One that is lost is said again by the next reader.
+        let _ = call::<op::ReportDamage>(&*self.transport(), address, &request, deadline_ns);
+    }
+
+    /// Damages a block on the disk of one member, always the same one, while all members count.
+    fn rot(&mut self) {
+        if self.record().current().count() < self.servers {
+            return;
+        }
+        let (server, block) = (1 + self.seed as usize % self.servers, self.below(BLOCKS as usize) as u64);
+        let disk = self.cluster.disk(server);
+        for path in files(&disk, "groups", ".data") {
+            // Beyond the end there is nothing.
+            if disk.corrupt(&path, block * BLOCK + 17, 0x40).is_ok() {
+                self.note(format!("{server}: block {block} is damaged"));
+                self.rotten += 1;
+            }
+        }
+    }
+
+    /// Until no member has damage that a reader would find.
+    fn let_damage_be_repaired(&mut self) {
+        self.cluster.heal();
+        for _ in 0..60 {
+            self.cluster.clock().sleep(Duration::from_secs(1));
+            let copies = (1..=self.servers).flat_map(|server| (0..BLOCKS).map(move |block| (server, block)));
+            let is_bad = |(server, block): (usize, u64)| {
+                self.version_at(&format!("data{server}:7070"), server, block).is_err()
+            };
+            if copies.filter(|copy| is_bad(*copy)).count() == 0 {
+                return;
+            }
+        }
+        panic!("{self:?}\nseed {}: damage is not repaired", self.seed);
     }
 
     fn read(&mut self) {
@@ -307,6 +356,24 @@ impl Story {
             self.blocks[block as usize] = seen;
         }
         self.given_up.clear();
+    }
+
+    /// One member's disk rots while the object is changed.
+    fn tell_of_rot(&mut self) {
+        for _ in 0..2 {
+            self.cluster.set_weather(Weather { late: 20, doubled: 20, ..Weather::default() });
+            for _ in 0..40 {
+                match self.below(10) {
+                    0..4 => self.change(),
+                    4..7 => self.read(),
+                    7 => self.sync(),
+                    8 => self.cluster.clock().sleep(Duration::from_millis(300)),
+                    _ => self.rot(),
+                }
+            }
+            self.let_damage_be_repaired();
+            self.rest();
+        }
     }
 
     fn tell(&mut self) {
@@ -418,4 +485,18 @@ fn all_copies_of_what_is_acknowledged_are_the_same_whatever_happens() {
         acknowledged > 10 * seeds as usize && reads > 5 * seeds as usize,
         "{acknowledged} {failed} {reads}"
     );
+}
+
+#[test]
+fn a_disk_that_rots_beneath_one_copy_is_repaired_from_the_others_while_it_is_written_to() {
+    let (mut rotten, mut reads) = (0, 0);
+    let seeds = std::env::var("VAZAO_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(8);
+    let first = std::env::var("VAZAO_SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    for seed in first..first + seeds {
+        let mut story = Story::new(seed, 2 + seed as usize / 2 % 2);
+        story.tell_of_rot();
+        rotten += story.rotten;
+        reads += story.reads;
+    }
+    assert!(rotten > 2 * seeds as usize && reads > 5 * seeds as usize, "{rotten} {reads}");
 }

@@ -6,6 +6,7 @@ mod convert;
 mod copies;
 mod cuts;
 mod cuts_elsewhere;
+mod damage;
 mod disks;
 mod images;
 mod late;

@@ -1,4 +1,5 @@
-//! Damage that was found on a target and is still there: what `vazao status` counts.
+//! Damage that was found on a target and is still there: what `vazao status` counts, and what is repaired from another
+//! copy where there is one.
 //!
 //! It is kept in memory. A place leaves the list when its object is removed, or when a later look finds it sound, as
 //! after it was written anew. A target that is started again counts from nothing, and finds the damage when it is read.
@@ -8,6 +9,7 @@ use crate::object::{Mode, Stop};
 use crate::targets::Target;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId};
@@ -18,6 +20,14 @@ const PLACES_MAX: usize = 4096;
 
 /// Places looked at again in a tick: at most this many blocks are read.
 const LOOKS_PER_TICK: usize = 8;
+
+/// A place that could not be repaired from another copy is tried again after this time, then after twice as long, and
+/// so on up to this.
+const AGAIN_NS: u64 = 1_000_000_000;
+const AGAIN_NS_MAX: u64 = 64 * AGAIN_NS;
+
+/// What to do, where no other copy is good.
+pub(crate) const REMEDY: &str = "; restore the file from a copy";
 
 /// What is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -38,9 +48,18 @@ pub(crate) struct Damage {
 
 #[derive(Debug, Default)]
 struct Found {
-    places: BTreeMap<(ObjectId, Place), ()>,
+    places: BTreeMap<(ObjectId, Place), Tries>,
     /// The place looked at last.
     looked_at: Option<(ObjectId, Place)>,
+    /// The place that was last tried to be repaired.
+    tried: Option<(ObjectId, Place)>,
+}
+
+/// How often a place could not be repaired.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tries {
+    failed: u32,
+    not_before_ns: u64,
 }
 
 /// How much of it there is.
@@ -63,19 +82,54 @@ impl Damage {
         if found.places.len() >= PLACES_MAX {
             return false;
         }
-        found.places.insert((object, place), ()).is_none()
+        match found.places.entry((object, place)) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(vacant) => {
+                vacant.insert(Tries::default());
+                true
+            }
+        }
     }
 
     /// Forgets what was noted of an object that is no more.
     pub(crate) fn forget(&self, object: ObjectId) {
         let mut found = self.lock();
         if !found.places.is_empty() {
-            found.places.retain(|(of, _), ()| *of != object);
+            found.places.retain(|(of, _), _| *of != object);
         }
     }
 
-    fn remove(&self, key: (ObjectId, Place)) {
+    /// A place is damaged no more.
+    pub(crate) fn remove(&self, key: (ObjectId, Place)) {
         self.lock().places.remove(&key);
+    }
+
+    /// The next place that is to be repaired from another copy, of objects that `has_copies`.
+    pub(crate) fn next_to_repair(
+        &self,
+        now_ns: u64,
+        has_copies: impl Fn(ObjectId) -> bool,
+    ) -> Option<(ObjectId, Place)> {
+        let mut found = self.lock();
+        if found.places.is_empty() {
+            return None;
+        }
+        let is_due = |((object, place), tries): &(&(ObjectId, Place), &Tries)| {
+            !matches!(place, Place::Chunk(_)) && tries.not_before_ns <= now_ns && has_copies(*object)
+        };
+        let after = found.tried.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut later = found.places.range((after, Bound::Unbounded));
+        let next = later.find(is_due).or_else(|| found.places.iter().find(is_due)).map(|(key, _)| *key);
+        found.tried = next.or(found.tried);
+        next
+    }
+
+    /// A place could not be repaired now.
+    pub(crate) fn put_off(&self, key: (ObjectId, Place), now_ns: u64) {
+        if let Some(tries) = self.lock().places.get_mut(&key) {
+            let wait_ns = AGAIN_NS.saturating_mul(1 << tries.failed.min(16)).min(AGAIN_NS_MAX);
+            *tries = Tries { failed: tries.failed + 1, not_before_ns: now_ns.saturating_add(wait_ns) };
+        }
     }
 
     /// What is known now.
@@ -89,7 +143,7 @@ impl Damage {
     fn next(&self) -> Option<(ObjectId, Place)> {
         let mut found = self.lock();
         let after = found.looked_at.map_or(Bound::Unbounded, Bound::Excluded);
-        found.looked_at = found.places.range((after, Bound::Unbounded)).next().map(|(key, ())| *key);
+        found.looked_at = found.places.range((after, Bound::Unbounded)).next().map(|(key, _)| *key);
         found.looked_at
     }
 }
@@ -118,7 +172,7 @@ impl Target {
     /// Whether a place is damaged at present. Errors: it cannot be told.
     fn is_damaged(&self, id: ObjectId, place: Place) -> Result<bool, Stop> {
         let looked = match place {
-            Place::Missing => return Ok(!self.stat(id)?.exists),
+            Place::Missing => return Ok(!self.extent(id)?.0 || self.restores.check_finished(id).is_err()),
             Place::Chunk(chunk) => {
                 let object = self.cache.get(id);
                 let _blocking = object.begin(Mode::Blocking)?;
@@ -151,7 +205,7 @@ impl Target {
     }
 
     fn note_corrupt(&self, object: ObjectId, place: Place, path: &str, what: &str) -> Fault {
-        let detail = format!("{self}, object {object}, file {path}: {what}; restore the file from a copy");
+        let detail = format!("{self}, object {object}, file {path}: {what}{REMEDY}");
         if self.damage.add(object, place) {
             tracing::error!(%detail, "corruption found");
         }

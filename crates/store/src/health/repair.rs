@@ -1,16 +1,23 @@
-//! Entries made to agree with the data again, where an unclean stop or a failed write may have parted them.
+//! Entries made to agree with the data again, where an unclean stop or a failed write may have parted them; and blocks
+//! that rotted replaced by those of a good copy.
 
+use super::damage::Place;
+use super::restore::SoundBlock;
+use crate::object::attempts::Passed;
 use crate::object::names::{self, Part};
 use crate::object::sidecar::{ENTRY_BYTES, Header, REGIONS, entry_at};
 use crate::object::sums;
-use crate::object::{Files, blocks, sums_length};
+use crate::object::{Files, Mode, Stop, blocks, sums_length};
+use crate::ops::Segment;
 use crate::targets::Target;
 use std::io;
 use std::ops::{Range, RangeInclusive};
-use vazao_model::ObjectId;
 use vazao_model::checksum::crc32c;
 use vazao_model::limits::BLOCK_BYTES;
+use vazao_model::{Code, ObjectId};
 use vazao_wire::service::Fault;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Which marks are suspect, at the moment a chunk is opened.
 pub(crate) struct Suspects {
@@ -119,6 +126,54 @@ impl Target {
         };
         if let Err(error) = mend() {
             self.fail(format!("{}: a write failed half-way: {error}", names::path(id, chunk, Part::Data)));
+        }
+    }
+}
+
+impl Target {
+    /// Replaces the block at `offset` where it fails its checksum. False: it does not. Errors: `good` is shorter or
+    /// longer than the block is here; the disk.
+    pub(crate) fn restore_block(
+        &self,
+        id: ObjectId,
+        offset: u64,
+        good: &SoundBlock,
+        passed: Option<Passed>,
+    ) -> Result<bool, Stop> {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking)?;
+        let mut body = object.write(self);
+        passed.map_or(Ok(()), |passed| self.check_passed(passed))?;
+        let (chunk, block) = (offset / self.chunk_bytes, offset % self.chunk_bytes / BLOCK);
+        self.open_chunks(id, &mut body, chunk..=chunk)?;
+        let Some(files) = body.files(chunk) else { return Ok(false) };
+        if self.is_sound(id, chunk, files, block)? {
+            return Ok(false);
+        }
+        let length = good.bytes.len();
+        if body.length.saturating_sub(offset).min(BLOCK) != length as u64 {
+            let text = format!("object {id}: its copies have different ends at the moment");
+            return Err(Fault::new(Code::Unavailable, text).into());
+        }
+        self.check_marked()?;
+        let pass = self.enter()?;
+        let segment = Segment { chunk, offset: block * BLOCK, length };
+        let checksums = [good.checksum];
+        self.write_segment(id, &mut body, segment, &checksums, &good.bytes, &pass, Mode::Blocking)?;
+        self.damage.remove((id, Place::Block(offset / BLOCK)));
+        self.restores.count_block();
+        tracing::warn!(target_id = self.id().0, object = %id, offset, "a damaged block was repaired from a copy");
+        Ok(true)
+    }
+
+    fn is_sound(&self, id: ObjectId, chunk: u64, files: &Files, block: u64) -> Result<bool, Stop> {
+        let mut entry = [0; ENTRY_BYTES as usize];
+        self.read_file(id, chunk, Part::Sums, files, &mut entry, entry_at(block), Mode::Blocking)?;
+        let entry = u32::from_le_bytes(entry);
+        match self.verify_block(id, chunk, files, block, entry, Mode::Blocking, &mut Vec::new()) {
+            Ok(()) => Ok(true),
+            Err(Stop::Fault(fault)) if fault.code == Code::Corrupt => Ok(false),
+            Err(stop) => Err(stop),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Scrub: every block of a target is read from its disk and compared with its checksum, at a bounded rate, in a thread
-//! of its own, while the target serves. What it finds is counted as damage found by a reader is.
+//! of its own, while the target serves. What it finds is counted as damage found by a reader is, and repaired from
+//! another copy where there is a good one.
 
+use crate::health::damage::{Place, REMEDY};
 use crate::object::names::{self, Bucket, Part};
 use crate::object::sidecar::{ENTRY_BYTES, entry_at};
 use crate::object::{Mode, Stop, blocks};
@@ -28,10 +30,15 @@ pub(crate) struct Found {
     parts_done: u32,
     objects: u64,
     damaged: u64,
+    /// Of those.
+    repaired: u64,
     unreadable: u64,
     /// The first of what is wrong.
     findings: Vec<proto::ScrubFinding>,
 }
+
+/// Repairs a place of a target from another copy; false: it was not damaged any more.
+pub(crate) type Repair = Box<dyn Fn(&Arc<Target>, ObjectId, Place) -> Result<bool, Fault> + Send>;
 
 /// The scrub of one target.
 pub(crate) type Scrub = vazao_wire::shell::scrub::Scrub<Found>;
@@ -50,28 +57,42 @@ struct Looked {
 impl Target {
     /// Starts a scrub that reads at most so many bytes a second; 0: as fast as it can. One that runs goes on, at the
     /// new rate. Errors: no thread; the one before has been stopped and has not ended yet.
-    pub(crate) fn start_scrub(self: &Arc<Target>, rate_bytes: u64, is_inline: bool) -> Result<(), Fault> {
+    pub(crate) fn start_scrub(
+        self: &Arc<Target>,
+        rate_bytes: u64,
+        repair: Repair,
+        is_inline: bool,
+    ) -> Result<(), Fault> {
         let runs = match is_inline {
             true => Runs::Here,
             false => Runs::Thread(format!("scrub-{}", self.id())),
         };
         let target = Arc::clone(self);
-        let started = self.scrub.start(rate_bytes, Found::default(), runs, move || target.scrub_all());
+        let started = self.scrub.start(rate_bytes, Found::default(), runs, move || target.scrub_all(&repair));
         started.map_err(|fault| Fault::new(fault.code, format!("{self}: {}", fault.detail)))
     }
 
-    fn scrub_all(&self) {
+    fn scrub_all(self: &Arc<Target>, repair: &Repair) {
         tracing::info!(target_id = self.id().0, "scrub begins");
-        let ended = self.scrub.run(|| self.scrub_buckets());
-        let Found { objects, damaged, unreadable, .. } = ended.found;
+        let ended = self.scrub.run(|| self.scrub_buckets(repair));
+        let Found { objects, damaged, repaired, unreadable, .. } = ended.found;
         let (state, bytes) = (ended.state, ended.bytes);
-        tracing::info!(target_id = self.id().0, ?state, bytes, objects, damaged, unreadable, "scrub ends");
+        tracing::info!(
+            target_id = self.id().0,
+            ?state,
+            bytes,
+            objects,
+            damaged,
+            repaired,
+            unreadable,
+            "scrub ends"
+        );
     }
 
     /// How far the scrub has come, and what it has found.
     pub(crate) fn scrub_report(&self) -> proto::ScrubResponse {
         let Progress { state, rate_bytes, bytes, elapsed_ms, trouble, found, .. } = self.scrub.report();
-        let Found { parts, parts_done, objects, damaged, unreadable, findings } = found;
+        let Found { parts, parts_done, objects, damaged, repaired, unreadable, findings } = found;
         proto::ScrubResponse {
             state: state as u32,
             parts,
@@ -84,18 +105,19 @@ impl Target {
             rate_bytes,
             findings,
             trouble,
+            repaired,
         }
     }
 
     /// False when it was stopped.
-    fn scrub_buckets(&self) -> Result<bool, Fault> {
+    fn scrub_buckets(self: &Arc<Target>, repair: &Repair) -> Result<bool, Fault> {
         let buckets = self.buckets_from(Bucket::default())?;
         // One more than there are, so that a target with nothing in it comes to an end as well.
         self.scrub.note(|found| found.parts = buckets.len() as u32 + 1);
         for bucket in buckets {
             self.check()?;
             for object in self.list_bucket(bucket)? {
-                if !self.scrub_object(object)? {
+                if !self.scrub_object(object, repair)? {
                     return Ok(false);
                 }
             }
@@ -105,7 +127,7 @@ impl Target {
         Ok(true)
     }
 
-    fn scrub_object(&self, id: ObjectId) -> Result<bool, Fault> {
+    fn scrub_object(self: &Arc<Target>, id: ObjectId, repair: &Repair) -> Result<bool, Fault> {
         for chunk in self.list_chunks(id)? {
             let mut first = 0;
             loop {
@@ -121,7 +143,7 @@ impl Target {
                     Err(Stop::Wait) => Looked::default(),
                 };
                 let has_more = looked.has_more;
-                self.note_scrubbed(id, looked);
+                self.note_scrubbed(id, looked, repair);
                 first += BLOCKS_AT_ONCE;
                 if !has_more {
                     break;
@@ -133,24 +155,26 @@ impl Target {
     }
 
     /// Counts what was read and found, and waits where the rate demands it.
-    fn note_scrubbed(&self, id: ObjectId, looked: Looked) {
-        self.scrub.note(|found| {
-            for (chunk, block, fault) in looked.found {
-                match fault.code {
-                    Code::Corrupt => found.damaged += 1,
-                    _ => found.unreadable += 1,
-                }
+    fn note_scrubbed(self: &Arc<Target>, id: ObjectId, looked: Looked, repair: &Repair) {
+        for (chunk, block, fault) in looked.found {
+            let offset = chunk.saturating_mul(self.chunk_bytes).saturating_add(block * BLOCK);
+            let is_damaged = fault.code == Code::Corrupt;
+            // Also where it is sound by now: reads have damage repaired, too.
+            let is_repaired = is_damaged && repair(self, id, Place::Block(offset / BLOCK)).is_ok();
+            self.scrub.note(|found| {
+                found.damaged += u64::from(is_damaged);
+                found.repaired += u64::from(is_repaired);
+                found.unreadable += u64::from(!is_damaged);
                 if found.findings.len() < FINDINGS_MAX {
-                    found.findings.push(proto::ScrubFinding {
-                        inode: id.inode.0,
-                        generation: id.generation,
-                        slot: id.slot,
-                        offset: chunk.saturating_mul(self.chunk_bytes).saturating_add(block * BLOCK),
-                        what: fault.detail,
-                    });
+                    let what = match is_repaired {
+                        true => format!("{}; repaired from another copy", without_remedy(&fault.detail)),
+                        false => fault.detail,
+                    };
+                    let (inode, generation, slot) = (id.inode.0, id.generation, id.slot);
+                    found.findings.push(proto::ScrubFinding { inode, generation, slot, offset, what });
                 }
-            }
-        });
+            });
+        }
         self.scrub.read(looked.bytes);
     }
 
@@ -192,4 +216,9 @@ impl Target {
         }
         Ok(Looked { bytes: end - start, found, has_more: last < blocks(files.length) })
     }
+}
+
+/// What was found, without what to do about it: that is done.
+fn without_remedy(detail: &str) -> &str {
+    detail.strip_suffix(REMEDY).unwrap_or(detail)
 }

@@ -339,7 +339,7 @@ impl Target {
     }
 
     /// Refuses what the primary of another epoch has sent, or this one has given up since.
-    fn check_passed(&self, Passed { group, epoch, stream }: Passed) -> Result<(), Fault> {
+    pub(crate) fn check_passed(&self, Passed { group, epoch, stream }: Passed) -> Result<(), Fault> {
         let known = self.latest_of_groups.get().map_or((0, 0), |latest| latest.known((self.id(), group)));
         match known == (epoch, stream) {
             true => Ok(()),

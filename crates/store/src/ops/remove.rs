@@ -57,6 +57,7 @@ impl Target {
         body.forget();
         body.known = true;
         self.damage.forget(id);
+        self.restores.end_object(id);
         drop(body);
         drop(blocking);
         self.cache.release(object);

@@ -1,5 +1,6 @@
 //! Scrub: starts or stops the scrub of a target, and says how far it has come.
 
+use crate::health::scrub::Repair;
 use crate::targets::Target;
 use std::sync::Arc;
 use vazao_wire::proto;
@@ -10,11 +11,12 @@ use vazao_wire::shell::scrub::Action;
 pub(crate) fn scrub(
     target: &Arc<Target>,
     request: &proto::ScrubRequest,
+    repair: Repair,
     is_inline: bool,
 ) -> Result<proto::ScrubResponse, Fault> {
     match Action::try_from(request.action)? {
         Action::Report => {}
-        Action::Start => target.start_scrub(request.rate_bytes, is_inline)?,
+        Action::Start => target.start_scrub(request.rate_bytes, repair, is_inline)?,
         Action::Stop => target.scrub.stop(),
     }
     Ok(target.scrub_report())

@@ -33,4 +33,12 @@ impl Target {
         let body = self.open_to_read(&object, 0..=0, Mode::Blocking)?;
         Ok(body.exists())
     }
+
+    /// Whether an object is there, and how long it is.
+    pub(crate) fn extent(&self, id: ObjectId) -> Result<(bool, u64), Stop> {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking)?;
+        let body = self.open_to_read(&object, 0..=0, Mode::Blocking)?;
+        Ok((body.exists(), body.length))
+    }
 }

@@ -13,9 +13,9 @@
 //! Each piece is compared under the lock of its blocks, so that no change comes in between.
 
 use super::Key;
-use super::change::{Body, Change, WHOLE, decoded};
+use super::change::{Body, Change, WHOLE};
 use crate::lease::moment;
-use crate::service::{DataService, fault, read_blocking};
+use crate::service::{DataService, fault};
 use crate::targets::Target;
 use sha2::{Digest, Sha256};
 use std::ops::Range;
@@ -56,7 +56,7 @@ enum Walk {
 }
 
 /// What became of a piece.
-struct Compared {
+pub(super) struct Compared {
     sent_bytes: u64,
     /// Zeros were passed over.
     has_holes: bool,
@@ -278,21 +278,9 @@ impl DataService {
         target: &Arc<Target>,
         object: ObjectId,
     ) -> Result<u64, Fault> {
-        {
-            let _held = self.lock_blocks(object, &[WHOLE])?;
-            let (own, theirs) =
-                (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
-            let address = || Some(super::even::address(object));
-            if own.exists && !theirs.exists {
-                let make = proto::WriteRequest { object: address(), ..Default::default() };
-                self.send_one(key, other, &Change::new(Body::Write(make)))?;
-            }
-            if theirs.length > own.length {
-                let (length, object) = (own.length, address());
-                let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
-                self.send_one(key, other, &Change::new(Body::Truncate(cut)))?;
-            }
-        }
+        // What this one lacks it must not take away elsewhere.
+        target.restores.check_finished(object)?;
+        self.compare_ends(key, other, target, object)?;
         let (mut at, mut sent_bytes) = (0, 0);
         let mut has_holes = false;
         loop {
@@ -320,13 +308,13 @@ impl DataService {
         object: ObjectId,
     ) -> Result<u64, Fault> {
         let _held = self.lock_blocks(object, &[WHOLE])?;
-        let length = target.stat(object).map_err(fault)?.length;
+        let length = target.extent(object).map_err(fault)?.1;
         let last = length.saturating_sub(1) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-        let (message, bytes) = read_blocking(target, object, last, BLOCK_BYTES as u32)?;
-        let read: proto::ReadResponse = decoded(&message)?;
         if self.ask_blocks(key, other, object, 0..0)?.length < length {
-            self.send_blocks(key, other, object, last, read.checksums, &bytes)?;
-            return Ok(bytes.len() as u64);
+            let blocks = self.repaired_blocks(key, target, object, last..length, Some(other))?;
+            let block = blocks.into_iter().next().flatten().ok_or_else(|| no_good_copy(object, last))?;
+            self.send_blocks(key, other, object, last, vec![block.checksum], &block.bytes)?;
+            return Ok(block.bytes.len() as u64);
         }
         Ok(0)
     }
@@ -345,6 +333,29 @@ impl DataService {
         self.send_one(key, other, &Change { body: Body::Write(write), bytes: bytes.to_vec() })
     }
 
+    /// Makes an object where this one has it, and cuts it to the length that it has here.
+    pub(super) fn compare_ends(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+    ) -> Result<(), Fault> {
+        let _held = self.lock_blocks(object, &[WHOLE])?;
+        let (own, theirs) = (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
+        let address = || Some(super::even::address(object));
+        if own.exists && !theirs.exists {
+            let make = proto::WriteRequest { object: address(), ..Default::default() };
+            self.send_one(key, other, &Change::new(Body::Write(make)))?;
+        }
+        if theirs.length > own.length {
+            let (length, object) = (own.length, address());
+            let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
+            self.send_one(key, other, &Change::new(Body::Truncate(cut)))?;
+        }
+        Ok(())
+    }
+
     /// Half of the time is for what programs ask, while they do.
     fn make_way(&self, key: Key, started_ns: u64) {
         let is_busy = self.replication.table.lock().led.get(&key).is_some_and(|led| !led.open.is_empty());
@@ -356,7 +367,7 @@ impl DataService {
     }
 
     /// Sends what differs in a piece; `None`: the object ends before it.
-    fn compare_piece(
+    pub(super) fn compare_piece(
         &self,
         key: Key,
         other: TargetId,
@@ -365,25 +376,31 @@ impl DataService {
         piece: Range<u64>,
     ) -> Result<Option<Compared>, Fault> {
         let _held = self.lock_blocks(object, std::slice::from_ref(&piece))?;
-        let (message, bytes) = read_blocking(target, object, piece.start, PIECE_BYTES as u32)?;
-        let read: proto::ReadResponse = decoded(&message)?;
-        if bytes.is_empty() {
+        let blocks = self.repaired_blocks(key, target, object, piece.clone(), Some(other))?;
+        if blocks.is_empty() {
             return Ok(None);
         }
         let theirs = self.ask_blocks(key, other, object, piece.clone())?;
-        let is_end = piece.start + bytes.len() as u64 >= read.object_length;
+        let (mut bytes, mut checksums) = (Vec::new(), Vec::new());
+        for (index, block) in blocks.into_iter().enumerate() {
+            let offset = piece.start + (index * BLOCK_BYTES) as u64;
+            let block = block.ok_or_else(|| no_good_copy(object, offset))?;
+            bytes.extend_from_slice(&block.bytes);
+            checksums.push(block.checksum);
+        }
+        let is_end = piece.start + bytes.len() as u64 >= target.extent(object).map_err(fault)?.1;
         let (runs, has_holes) = differing(&bytes, &theirs.hashes, is_end);
         let mut compared = Compared { sent_bytes: 0, has_holes };
         for run in runs {
             let blocks = &bytes[run.start * BLOCK_BYTES..bytes.len().min(run.end * BLOCK_BYTES)];
             let offset = piece.start + (run.start * BLOCK_BYTES) as u64;
-            self.send_blocks(key, other, object, offset, read.checksums[run].to_vec(), blocks)?;
+            self.send_blocks(key, other, object, offset, checksums[run].to_vec(), blocks)?;
             compared.sent_bytes += blocks.len() as u64;
         }
         Ok(Some(compared))
     }
 
-    fn ask_blocks(
+    pub(super) fn ask_blocks(
         &self,
         key: Key,
         other: TargetId,
@@ -514,16 +531,17 @@ impl DataService {
         let state = target.stat(id).map_err(fault)?;
         let mut hashes = Vec::new();
         if range.start < range.end {
-            let (message, bytes) = read_blocking(target, id, range.start, (range.end - range.start) as u32)?;
-            let read: proto::ReadResponse = decoded(&message)?;
-            for (block, checksum) in bytes.chunks(BLOCK_BYTES).zip(&read.checksums) {
+            for block in super::restore::sound_blocks(target, id, range)? {
                 // One that is damaged is sent anew: no bytes have this hash.
-                let is_whole = vazao_model::checksum::crc32c(block) == *checksum;
-                hashes.extend(if is_whole { hash(block) } else { [0; HASH_BYTES] });
+                hashes.extend(block.map_or([0; HASH_BYTES], |block| hash(&block.bytes)));
             }
         }
         Ok(proto::CompareBlocksResponse { exists: state.exists, length: state.length, hashes })
     }
+}
+
+fn no_good_copy(object: ObjectId, offset: u64) -> Fault {
+    Fault::new(Code::Corrupt, format!("object {object}: no current copy of its block at {offset} is good"))
 }
 
 const BEGIN: u32 = 1;

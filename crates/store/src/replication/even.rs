@@ -3,7 +3,7 @@
 use super::change::{Body, Change, Touched, WHOLE};
 use super::lead::is_refusal;
 use super::{Key, Led};
-use crate::service::{DataService, fault, read_blocking};
+use crate::service::{DataService, fault};
 use crate::targets::Target;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -95,6 +95,8 @@ impl DataService {
         if let Some(walked) = self.walked(key) {
             self.leave_behind(key, walked);
         }
+        // What is made anew here is not what the others are to have.
+        target.restores.check_finished(touched.object)?;
         let object = Some(address(touched.object));
         let (objects, must_exist) = (vec![address(touched.object)], false);
         let state = target.stat(touched.object).map_err(fault)?;
@@ -127,12 +129,26 @@ impl DataService {
         piece: Range<u64>,
         deadline_ns: u64,
     ) -> Result<(), Fault> {
-        let length = (piece.end - piece.start) as u32;
-        let (message, bytes) = read_blocking(target, id, piece.start, length)?;
-        let read: proto::ReadResponse = super::change::decoded(&message)?;
-        let (object, offset) = (Some(address(id)), piece.start);
-        let write = proto::WriteRequest { object, offset, checksums: read.checksums, ..Default::default() };
-        self.push(key, &Change { body: Body::Write(write), bytes }, deadline_ns)
+        let mut blocks = self.repaired_blocks(key, target, id, piece.clone(), None)?.into_iter();
+        let mut offset = piece.start;
+        loop {
+            let (mut checksums, mut bytes) = (Vec::new(), Vec::new());
+            for block in blocks.by_ref().map_while(|block| block) {
+                checksums.push(block.checksum);
+                bytes.extend(block.bytes);
+            }
+            let length = bytes.len() as u64;
+            if length > 0 {
+                let object = Some(address(id));
+                let write = proto::WriteRequest { object, offset, checksums, ..Default::default() };
+                self.push(key, &Change { body: Body::Write(write), bytes }, deadline_ns)?;
+            }
+            // No copy of the next block is good: there is nothing to send, and nothing that could differ unseen.
+            offset += length + BLOCK_BYTES as u64;
+            if offset >= piece.end {
+                return Ok(());
+            }
+        }
     }
 
     /// Has all others who count carry out what is so here already.

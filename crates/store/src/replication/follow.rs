@@ -102,9 +102,12 @@ impl DataService {
     /// Refuses to read an object for which this member does not hold the leases of all others, or as a primary that has
     /// not evened out yet what was under way before it.
     pub(crate) fn may_read(&self, address: Option<&proto::ObjectAddress>) -> Result<(), Fault> {
-        let Some(key) = address.and_then(|address| self.agreed(GroupId(address.group))) else {
+        let Some((address, key)) =
+            address.and_then(|address| Some((address, self.agreed(GroupId(address.group))?)))
+        else {
             return Ok(());
         };
+        self.target(key.0.0)?.restores.check_finished(crate::ops::object(address)?)?;
         let view = self.view(key)?;
         let is_ready =
             !view.is_primary || self.replication.table.lock().led.get(&key).is_some_and(|led| led.is_ready);

@@ -326,7 +326,7 @@ impl DataService {
     }
 
     /// Carries a change out here, as any member does.
-    fn apply(&self, change: &Change, key: Key, epoch: u64, deadline_ns: u64) -> Answer {
+    pub(super) fn apply(&self, change: &Change, key: Key, epoch: u64, deadline_ns: u64) -> Answer {
         let message = change.body.forwarded(self.replication.forward(key, epoch, 0, None));
         let request = Request {
             method: change.method(),

@@ -15,6 +15,7 @@
 //! requests of clients meet later attempts there, which go to all members with the change.
 //!
 //! A member that lags is brought up to date by its primary ([`catch_up`]): meanwhile each change goes to it, too.
+//! Damage that one member has is repaired from another one's copy ([`restore`]).
 //!
 //! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here
 //! waits for other servers: it has threads of its own, and none of a target.
@@ -26,10 +27,13 @@ mod even;
 mod follow;
 mod lead;
 mod locks;
+mod restore;
 mod several;
 
 pub(crate) use change::{Body, Change, behind, bytes};
 pub(crate) use follow::Duty;
+#[cfg(test)]
+pub(crate) use restore::sound_blocks;
 
 use crate::service::DataService;
 use change::Touched;

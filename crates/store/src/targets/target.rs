@@ -12,6 +12,7 @@ use super::unkept::{Unkept, is_out_of_descriptors};
 use super::waits::Waits;
 use crate::error::OpenError;
 use crate::health::damage::Damage;
+use crate::health::restore::Restores;
 use crate::health::scrub::Scrub;
 use crate::health::sweep::Sweep;
 use crate::latest::Latest;
@@ -59,6 +60,7 @@ pub(crate) struct Target {
     pub(crate) chunk_bytes: u64,
     pub(crate) room: Room,
     pub(crate) damage: Damage,
+    pub(crate) restores: Restores,
     pub(crate) freezes: ObjectFreezes,
     pub(crate) attempts: Attempts,
     /// What it knows of the latest that its placement groups' primaries say.
@@ -145,6 +147,7 @@ impl Target {
             chunk_bytes: options.chunk_bytes,
             room,
             damage: Damage::default(),
+            restores: Restores::default(),
             freezes,
             attempts: Attempts::default(),
             latest_of_groups: OnceLock::new(),

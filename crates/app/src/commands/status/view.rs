@@ -4,7 +4,7 @@ use super::troubles::{Trouble, state};
 use super::{State, area_json, area_table, copies, zones};
 use crate::format::{self, Lean};
 use serde_json::json;
-use vazao_model::{Node, NodeState, Refusal, Role, Target};
+use vazao_model::{ClusterMap, Node, NodeState, Refusal, Role, Target};
 
 fn roles(node: &Node) -> String {
     node.roles.iter().map(|role| Role::name(*role)).collect::<Vec<_>>().join("+")
@@ -67,6 +67,18 @@ fn target_table(state: &State) -> String {
     format::table(&head, &state.map.targets.iter().map(row).collect::<Vec<_>>())
 }
 
+/// What was damaged and is not any more; empty where nothing was.
+fn repaired(map: &ClusterMap) -> String {
+    let repaired: Vec<&Target> = map.targets.iter().filter(|target| target.repaired > 0).collect();
+    if repaired.is_empty() {
+        return String::new();
+    }
+    let sum: u64 = repaired.iter().map(|target| target.repaired).sum();
+    let each: Vec<String> =
+        repaired.iter().map(|target| format!("{}: {}", target.id, target.repaired)).collect();
+    format!("repaired from a copy: {sum} ({}); check these disks (dmesg, smartctl)\n", each.join(", "))
+}
+
 /// As people read it.
 pub(super) fn text(state: &State, troubles: &[Trouble]) -> String {
     let (map, space) = (&*state.map, &state.space);
@@ -89,6 +101,7 @@ pub(super) fn text(state: &State, troubles: &[Trouble]) -> String {
     if let Some(well) = copies::all_is_well(map) {
         text += &format!("{well}\n");
     }
+    text += &repaired(map);
     if troubles.is_empty() {
         return text + "no trouble\n";
     }
@@ -117,6 +130,7 @@ fn target_json(state: &State, target: &Target) -> serde_json::Value {
         "capacity_bytes": target.capacity_bytes, "used_bytes": target.used_bytes,
         "available_bytes": target.available_bytes, "reserve_bytes": target.reserve_bytes,
         "corrupt_blocks": target.corrupt_blocks, "missing_objects": target.missing_objects,
+        "repaired_from_copies": target.repaired,
         "directory": target.directory, "incarnation": target.incarnation,
     })
 }

@@ -1,0 +1,245 @@
+//! Damage of one copy: it is repaired from another one, where it lies, and no read shows it.
+
+use std::time::Duration;
+use vazao_client::{Client, File, NewInode, OpenMode};
+use vazao_disk::{Disk, MemoryDisk};
+use vazao_meter::Clock;
+use vazao_model::ids::ROOT;
+use vazao_model::{Code, GroupId, InodeId, LayoutHint, TargetId};
+use vazao_sim::{Cluster, ClusterOptions};
+use vazao_wire::transport::call;
+use vazao_wire::{op, proto};
+
+const BLOCK: usize = 64 << 10;
+
+/// Two whole blocks and a part of one, in one object.
+const LENGTH: usize = 2 * BLOCK + 1000;
+
+/// The files of a disk beneath a directory whose names end so.
+pub(crate) fn files(disk: &MemoryDisk, directory: &str, end: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in disk.list(directory).unwrap_or_default() {
+        let path = format!("{directory}/{}", entry.name);
+        if entry.is_directory {
+            found.extend(files(disk, &path, end));
+        } else if path.ends_with(end) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+struct Rig {
+    cluster: Cluster,
+    client: Client,
+    inode: InodeId,
+    file: File,
+    bytes: Vec<u8>,
+    group: GroupId,
+}
+
+/// A file of one object with so many copies.
+fn rig(copies: u32) -> Rig {
+    let options = ClusterOptions { seed: 3, data_servers: copies as usize, down_ms_max: 100 };
+    let cluster = Cluster::new(options);
+    cluster.clock().tick_for_leases();
+    cluster.clock().sleep(Duration::from_secs(6));
+    let client = cluster.client(0);
+    let hint = LayoutHint { copies, width: 1, ..LayoutHint::default() };
+    client.set_layout_hint(ROOT, hint).expect("fair weather");
+    cluster.clock().sleep(Duration::from_secs(6));
+    let new = NewInode { mode: 0o600, ..NewInode::default() };
+    let inode = client.create(ROOT, b"f", &new).expect("fair weather").inode;
+    let mode = OpenMode { read: true, write: true, ..OpenMode::default() };
+    let file = client.open_file(inode, mode).expect("fair weather");
+    let bytes: Vec<u8> = (0..LENGTH).map(|at| 1 + (at / 7 % 250) as u8).collect();
+    file.write_at(&bytes, 0).expect("fair weather");
+    file.sync().expect("fair weather");
+    let layout = client.layout(inode).expect("fair weather").expect("it has data");
+    Rig { cluster, client, inode, file, bytes, group: layout.groups[0] }
+}
+
+impl Rig {
+    fn members(&self) -> Vec<usize> {
+        let record = self.cluster.meta().expect("it is up").record_of_group(self.group).expect("it has one");
+        record.current().map(|member| member.target.0 as usize).collect()
+    }
+
+    /// Damages a byte of the file on one member.
+    fn rot(&self, member: usize, offset: u64) {
+        let disk = self.cluster.disk(member);
+        let data = files(&disk, "groups", ".data");
+        assert_eq!(data.len(), 1, "{data:?}");
+        disk.corrupt(&data[0], offset, 0x55).expect("is there");
+    }
+
+    fn address(&self, member: usize) -> proto::ObjectAddress {
+        proto::ObjectAddress {
+            target: member as u32,
+            inode: self.inode.0,
+            generation: self.client.layout(self.inode).expect("fair").expect("it has data").generation,
+            group: self.group.0,
+            ..Default::default()
+        }
+    }
+
+    /// Says that the copy of one member is damaged, as a reader does; what the member says to that.
+    fn report(&self, member: usize, offset: u64, missing: bool) -> bool {
+        let object = Some(self.address(member));
+        let request = proto::ReportDamageRequest { object, offset, missing };
+        self.ask::<op::ReportDamage>(member, &request).damaged
+    }
+
+    fn ask<O: vazao_wire::Operation>(&self, member: usize, request: &O::Request) -> O::Response {
+        let deadline_ns = self.cluster.clock().now_ns() + 5_000_000_000;
+        let address = format!("data{member}:7070");
+        call::<O>(self.cluster.transport(), &address, request, deadline_ns).expect("fair weather")
+    }
+
+    /// The copy of one member, each block compared with its checksum; `None`: one does not match.
+    fn copy(&self, member: usize) -> Option<Vec<u8>> {
+        let object = Some(self.address(member));
+        let request = proto::ReadRequest { object, offset: 0, length: 1 << 20 };
+        let deadline_ns = self.cluster.clock().now_ns() + 5_000_000_000;
+        let address = format!("data{member}:7070");
+        let transport = self.cluster.transport();
+        let read = vazao_wire::transport::submit::<op::Read>(transport, &address, &request, &[], deadline_ns);
+        let (answer, bytes) = match read.wait() {
+            Ok(read) => read,
+            Err(fault) if fault.code == Code::Corrupt => return None,
+            Err(fault) => panic!("{member}: {fault}"),
+        };
+        let is_whole = vazao_model::checksum::first_mismatch(0, &bytes, &answer.checksums).is_none();
+        is_whole.then(|| bytes.to_vec())
+    }
+
+    fn read(&self) -> Vec<u8> {
+        let mut bytes = vec![0; LENGTH];
+        let count = self.file.read_at(&mut bytes, 0).expect("one copy is good");
+        assert_eq!(count, LENGTH);
+        bytes
+    }
+
+    fn rest(&self) {
+        self.cluster.clock().sleep(Duration::from_secs(12));
+    }
+
+    /// Damaged, missing and repaired, as the metadata service is told of a target.
+    fn told(&self, member: usize) -> (u64, u64, u64) {
+        let map = self.client.refresh_map().expect("fair weather");
+        let target = map.target(TargetId(member as u32)).expect("it is known");
+        (target.corrupt_blocks, target.missing_objects, target.repaired)
+    }
+
+    /// Has a member ask for so many other objects that it looks at its disk again for this one.
+    fn forget(&self, member: usize) {
+        for inode in 0..600 {
+            let object = Some(proto::ObjectAddress { inode: (1 << 40) + inode, ..self.address(member) });
+            assert!(!self.ask::<op::StatObject>(member, &proto::StatObjectRequest { object }).exists);
+        }
+    }
+
+    fn all_are_whole(&self) {
+        for member in self.members() {
+            assert_eq!(self.copy(member).as_ref(), Some(&self.bytes), "{member}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_block_is_repaired_in_place_whichever_member_has_it_also_a_short_one() {
+    for copies in [2, 3] {
+        for index in 0..copies as usize {
+            for offset in [5, 2 * BLOCK as u64 + 5] {
+                let rig = rig(copies);
+                let member = rig.members()[index];
+                rig.rot(member, offset);
+                assert_eq!(rig.copy(member), None);
+                assert!(rig.report(member, offset / BLOCK as u64 * BLOCK as u64, false));
+                rig.rest();
+                rig.all_are_whole();
+                assert_eq!(rig.told(member), (0, 0, 1), "member {index} of {copies}, byte {offset}");
+                assert_eq!(rig.members().len(), copies as usize, "no member goes for that");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_meets_damage_reads_another_copy_and_has_it_repaired() {
+    let rig = rig(2);
+    let members = rig.members();
+    rig.rot(members[0], 5);
+    rig.rot(members[1], BLOCK as u64 + 5);
+    // Whichever copy it prefers: what the other one has damaged is found by the next one to look.
+    for _ in 0..3 {
+        assert_eq!(rig.read(), rig.bytes);
+        rig.rest();
+    }
+    let sound: Vec<usize> = members.iter().copied().filter(|member| rig.copy(*member).is_some()).collect();
+    assert!(!sound.is_empty(), "the one that was read is repaired");
+    for member in sound {
+        assert_eq!(rig.copy(member).as_ref(), Some(&rig.bytes));
+        assert_eq!(rig.told(member), (0, 0, 1));
+    }
+}
+
+#[test]
+fn a_scrub_repairs_what_it_finds_and_says_so() {
+    let rig = rig(2);
+    for (index, member) in rig.members().into_iter().enumerate() {
+        rig.rot(member, (index * BLOCK + 5) as u64);
+    }
+    for member in rig.members() {
+        let start = proto::ScrubRequest { target: member as u32, action: 1, rate_bytes: 0 };
+        let report = rig.ask::<op::Scrub>(member, &start);
+        assert_eq!((report.damaged, report.repaired), (1, 1), "{report:?}");
+        let what = &report.findings[0].what;
+        assert!(what.contains("repaired from another copy") && !what.contains("restore"), "{what}");
+    }
+    rig.all_are_whole();
+}
+
+#[test]
+fn damage_of_all_copies_of_a_block_stays_and_is_reported_and_other_blocks_are_repaired() {
+    let rig = rig(2);
+    let members = rig.members();
+    for member in &members {
+        rig.rot(*member, 5);
+        rig.rot(*member, BLOCK as u64 * (member % 2) as u64 + BLOCK as u64 + 5);
+    }
+    for member in &members {
+        let start = proto::ScrubRequest { target: *member as u32, action: 1, rate_bytes: 0 };
+        let report = rig.ask::<op::Scrub>(*member, &start);
+        assert_eq!((report.damaged, report.repaired), (2, 1), "{report:?}");
+    }
+    rig.rest();
+    for member in &members {
+        assert_eq!(rig.copy(*member), None);
+        assert_eq!(rig.told(*member), (1, 0, 1));
+    }
+    // What is written anew is everywhere.
+    rig.file.write_at(&rig.bytes[..BLOCK], 0).expect("whole blocks need nothing of what was there");
+    rig.file.sync().expect("fair weather");
+    rig.rest();
+    rig.all_are_whole();
+    assert_eq!(rig.told(members[0]), (0, 0, 1));
+}
+
+#[test]
+fn an_object_that_a_member_lacks_is_made_anew() {
+    for index in 0..2 {
+        let rig = rig(2);
+        let member = rig.members()[index];
+        let disk = rig.cluster.disk(member);
+        for path in files(&disk, "groups", "") {
+            disk.remove(&path).expect("is there");
+        }
+        rig.forget(member);
+        assert!(rig.report(member, 0, true), "it is missing");
+        rig.rest();
+        rig.all_are_whole();
+        assert_eq!(rig.told(member), (0, 0, 1), "member {index}");
+        assert_eq!(rig.members().len(), 2);
+    }
+}

@@ -1,0 +1,71 @@
+//! Blocks that fail their checksum are replaced by those of a good copy, and a missing object is made anew from one.
+//!
+//! This is what a target knows of it; the block itself `repair.rs` replaces. Whose copy is good, and that no change
+//! comes in between, `replication/restore.rs` sees to.
+//!
+//! - Only a block that fails its own checksum is replaced. That is looked at under the object's lock, in the moment in
+//!   which it is written.
+//! - An object that is made anew is *unfinished* until it has everything. Nothing of it is read meanwhile, as zeros
+//!   would pass for its bytes; changes are carried out. A process that starts anew has none: as a member of its groups
+//!   it catches up first.
+
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vazao_model::{Code, ObjectId};
+use vazao_wire::service::Fault;
+
+/// What was restored on a target since its server started, and what is being restored.
+#[derive(Debug, Default)]
+pub(crate) struct Restores {
+    /// Held by the one that restores: one place at a time, also of a disk that is bad as a whole.
+    pub(crate) one_at_a_time: Mutex<()>,
+    blocks: AtomicU64,
+    objects: AtomicU64,
+    unfinished: Mutex<BTreeSet<ObjectId>>,
+}
+
+/// A block that matches its checksum; of the last one of an object what there is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SoundBlock {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) checksum: u32,
+}
+
+impl Restores {
+    /// Blocks and objects that were restored.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.blocks.load(Ordering::Relaxed), self.objects.load(Ordering::Relaxed))
+    }
+
+    /// An object is made anew.
+    pub(crate) fn begin_object(&self, id: ObjectId) {
+        self.unfinished.lock().insert(id);
+    }
+
+    /// It has everything, or is no more.
+    pub(crate) fn end_object(&self, id: ObjectId) -> bool {
+        self.unfinished.lock().remove(&id)
+    }
+
+    /// A block was damaged, and counts as restored.
+    pub(crate) fn count_block(&self) {
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It was missing, and counts as restored.
+    pub(crate) fn count_object(&self) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Refuses to read an object that does not have everything yet.
+    pub(crate) fn check_finished(&self, id: ObjectId) -> Result<(), Fault> {
+        match self.unfinished.lock().contains(&id) {
+            true => Err(Fault::new(
+                Code::Unavailable,
+                format!("object {id} is being made anew here; read another copy"),
+            )),
+            false => Ok(()),
+        }
+    }
+}
