@@ -54,7 +54,7 @@ pub struct Options {
     pub meant: Vec<String>,
     /// Largest chunk file. Only tests use another than the default.
     pub chunk_bytes: u64,
-    /// Members that lag are brought up to date by their primaries. Not yet: see step C6 of docs/copies-and-servers.md.
+    /// Members that lag are brought up to date by their primaries.
     pub catches_up: bool,
 }
 
@@ -80,7 +80,7 @@ impl Default for Options {
             missing: Vec::new(),
             meant: Vec::new(),
             chunk_bytes: CHUNK_BYTES,
-            catches_up: false,
+            catches_up: true,
         }
     }
 }
