@@ -8,7 +8,6 @@ use vazao_meter::Clock;
 use vazao_model::ids::ROOT;
 use vazao_model::limits::CHUNK_BYTES;
 use vazao_model::{Code, InodeId, LayoutHint, TargetId};
-use vazao_sim::network::End;
 use vazao_sim::{Cluster, ClusterOptions};
 use vazao_store::{Replacement, begin_replacement, inspect};
 
@@ -128,23 +127,4 @@ fn all_disks_are_replaced_one_after_the_other_and_everything_is_there() {
             story.check("all copies are there again");
         }
     }
-}
-
-/// The empty one is there before the others are back: it leads nothing meanwhile.
-#[test]
-fn an_empty_disk_waits_for_those_that_have_everything() {
-    let mut story = Story::new(9);
-    story.lose_disk(1);
-    for _ in 0..12 {
-        (2..=SERVERS).for_each(|number| story.cluster.end(number, End::PowerLoss));
-        story.pass(1);
-    }
-    // Without power kept it is waited 30 s for a member that has more.
-    story.cluster.heal();
-    story.pass(60);
-    story.wait_until_whole();
-    story.check("they are back");
-    story.lose_disk(2);
-    story.wait_until_whole();
-    story.check("the first one has everything");
 }
