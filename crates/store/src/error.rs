@@ -1,6 +1,7 @@
 //! Why a directory cannot be served.
 
 use std::io;
+use vazao_model::TargetId;
 
 /// A refusal to open a target. Each says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +71,18 @@ pub enum OpenError {
         label: String,
         /// The one before it.
         other: String,
+    },
+    /// Two directories that were given the same id.
+    #[error(
+        "{label} and {other} are both target {id}: one took the place of the other when that was lost; take the lost one out of the configuration"
+    )]
+    SameId {
+        /// The directory.
+        label: String,
+        /// The one before it.
+        other: String,
+        /// The target.
+        id: TargetId,
     },
     /// Another process serves it.
     #[error("{label} is in use by another process: stop that server first")]

@@ -27,7 +27,7 @@ pub use options::{MissingTarget, Options};
 pub use peers::Peers;
 pub use registration::Registered;
 pub use service::DataService;
-pub use targets::identity::{TargetName, inspect};
+pub use targets::identity::{Replacement, TargetName, begin_replacement, inspect};
 
 #[cfg(test)]
 mod tests;

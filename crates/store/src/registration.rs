@@ -49,6 +49,11 @@ pub(crate) fn check_identities(targets: &[Arc<Target>], cluster_id: Option<u64>)
             }
             node = identity.node;
         }
+        let has_same_id = |other: &&Arc<Target>| identity.id.0 != 0 && other.id() == identity.id;
+        if let Some(other) = targets[..index].iter().find(has_same_id) {
+            let (label, other) = (target.label.clone(), other.label.clone());
+            return Err(OpenError::SameId { label, other, id: identity.id });
+        }
     }
     Ok(())
 }
@@ -195,12 +200,17 @@ impl DataService {
         complete: &dyn Fn(&mut proto::RegisterNodeRequest),
     ) -> Result<Registered, Fault> {
         let report = || {
+            let retired = self.targets.retired();
             let mut request = self.registration();
             complete(&mut request);
             request.source = source(transport, meta_address);
             let response = call::<RegisterNode>(transport, meta_address, &request, deadline_ns)?;
-            let registered = self.set_registration(request.epoch, &response)?;
-            Ok::<_, Fault>((registered, response.epoch))
+            // Race: a directory that took the place of a target meanwhile must not be given that one's leave to serve.
+            let others =
+                || Fault::new(Code::Unavailable, "a target was replaced meanwhile; it is reported again");
+            let registered =
+                self.targets.if_same(retired, || self.set_registration(request.epoch, &response));
+            Ok::<_, Fault>((registered.ok_or_else(others)??, response.epoch))
         };
         let (mut registered, mut epoch) = report()?;
         for _ in 1..REPORTS_MAX {

@@ -119,20 +119,29 @@ impl DataService {
         target.follow(&self.leases.latest);
         let target = Arc::new(target);
         self.targets.add(|others| {
-            let all: Vec<_> = others.iter().chain([&target]).map(Arc::clone).collect();
+            let identity = target.identity();
+            let is_lost = |other: &&Arc<Target>| {
+                identity.replaces != 0
+                    && other.identity().uuid == identity.replaces
+                    && !other.state().is_readable()
+            };
+            let (lost, stay): (Vec<_>, Vec<_>) = others.iter().partition(is_lost);
+            let all: Vec<_> = stay.into_iter().chain([&target]).map(Arc::clone).collect();
             crate::registration::check_identities(&all, self.options.cluster_id)?;
-            self.is_back(target.identity().uuid);
+            lost.iter().for_each(|lost| lost.retire());
+            self.missing.lock().retain(|it| ![identity.uuid, identity.replaces].contains(&it.uuid));
             Ok(target)
         })
+    }
+
+    /// The numbers of the directories that it has open.
+    pub fn served_numbers(&self) -> Vec<u128> {
+        self.targets.iter().map(|target| target.identity().uuid).collect()
     }
 
     /// The targets that are missing at present.
     pub fn missing_targets(&self) -> Vec<MissingTarget> {
         self.missing.lock().clone()
-    }
-
-    fn is_back(&self, uuid: u128) {
-        self.missing.lock().retain(|missing| missing.uuid != uuid);
     }
 
     /// Announces the door through which it hands out descriptors.

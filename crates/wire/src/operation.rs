@@ -94,6 +94,8 @@ operations! {
     GetGroups = 0x0107, GetGroupsRequest, GetGroupsResponse, Safe;
     /// What members say of one another.
     ReportMembers = 0x0108, ReportMembersRequest, ReportMembersResponse, Safe;
+    /// An empty directory in the place of a lost target.
+    ReplaceTarget = 0x0109, ReplaceTargetRequest, ReplaceTargetResponse, Safe;
 
     /// One name in one directory.
     Lookup = 0x0110, LookupRequest, LookupResponse, Safe;

@@ -92,6 +92,8 @@ pub(super) struct NodeFiles {
     pub(super) typed: String,
     /// For asking the node whether it has noticed, where a client.toml is at hand.
     pub(super) client_file: Option<PathBuf>,
+    /// Of the cluster that it is of, running or not, where its directory says that.
+    pub(super) cluster_file: Option<PathBuf>,
 }
 
 /// Does it.
@@ -153,7 +155,8 @@ impl OfNode {
         }
         let directory = file.parent().unwrap_or(Path::new("/")).to_owned();
         let typed = format!(" --node-config {}", shell_quoted(&file.to_string_lossy()));
-        Ok(NodeFiles { name: config.name.clone(), directory, config, typed, client_file: None })
+        let (name, client_file, cluster_file) = (config.name.clone(), None, None);
+        Ok(NodeFiles { name, directory, config, typed, client_file, cluster_file })
     }
 
     fn in_cluster(&self, root: &Path) -> Outcome<NodeFiles> {
@@ -176,7 +179,8 @@ impl OfNode {
         let client_file = node.process()?.is_some().then(|| cluster.client_file());
         let (name, directory) = (node.name.clone(), node.directory.clone());
         let typed = format!(" --dir {} --node {name}", shell_quoted(&cluster.root().to_string_lossy()));
-        Ok(NodeFiles { name, directory, config, typed, client_file })
+        let cluster_file = Some(cluster.client_file());
+        Ok(NodeFiles { name, directory, config, typed, client_file, cluster_file })
     }
 }
 

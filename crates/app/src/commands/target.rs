@@ -1,8 +1,9 @@
-//! `vazao target`: gives a data server one more disk, for which it needs the node's own files; lists the files on one,
-//! and goes on with an old copy of one, for which the network key is enough.
+//! `vazao target`: gives a data server one more disk, or one in the place of a lost one, for which it needs the node's
+//! own files; lists the files on one, and goes on with an old copy of one, for which the network key is enough.
 
 mod files;
 mod old;
+mod replace;
 mod search;
 
 use super::area::{NodeFiles, OfNode};
@@ -11,7 +12,8 @@ use crate::context::Context;
 use crate::failure::{At, Failure, Outcome};
 use crate::node::config::RoleName;
 use crate::node::files::Lock;
-use crate::node::targets::{TargetsFile, all};
+use crate::node::opening;
+use crate::node::targets::{Replaced, TargetsFile, all};
 use clap::{Args, Subcommand};
 use rustix::fs::{Access, access};
 use std::os::unix::fs::MetadataExt;
@@ -60,13 +62,33 @@ enum What {
         #[command(flatten)]
         node: OfNode,
     },
+    /// Have an empty directory take the place of a lost target, and make its copies again
+    #[command(
+        after_help = "Examples:\n  vazao target replace t3 /disks/new/vazao         of the node of this machine\n  vazao target replace t3 /disks/c/vazao --dir /tmp/v --node data2\n\nThe directory is empty: on a new disk, at the lost one's path or at another. It may be given while the node runs, and\nbefore its next start. The target keeps its number. It serves nothing until its copies are made again from the others,\nwhich `vazao status` shows. The lost directory is not taken back.\nFiles that have their only copy on the target are refused to be lost: `vazao target files t3 --lost` lists them."
+    )]
+    Replace {
+        /// The lost target, as `vazao status` names it
+        target: String,
+        /// The empty directory
+        directory: PathBuf,
+        /// What has no other good copy is lost: reading such files fails, or shows what an older copy has
+        #[arg(long)]
+        yes_lose_last_copies: bool,
+        #[command(flatten)]
+        node: OfNode,
+        #[command(flatten)]
+        results: Results,
+    },
     /// List the files that have bytes on a target, also when it is gone
     #[command(
-        after_help = "Examples:\n  vazao target files t3 > lost\n  vazao target files t3 --json | jq -r .path\n\nOne line for each name of a file, as it is found; the whole volume is looked through. The layouts tell, not the target.\nFiles up to 16 KiB are kept with the metadata, and lie on no target. What a program has written and not synced or closed\nyet may be missing."
+        after_help = "Examples:\n  vazao target files t3\n  vazao target files t3 --lost > lost\n  vazao target files t3 --json | jq -r .path\n\nOne line for each name of a file, as it is found, behind how many other copies there are of what it has on the target;\n`lost` and `only copy` stand for none. The whole volume is looked through. The layouts tell, not the target.\nFiles up to 16 KiB are kept with the metadata, and lie on no target. What a program has written and not synced or closed\nyet may be missing."
     )]
     Files {
         /// The target, as `vazao status` names it
         target: String,
+        /// Those without another copy only, by their names alone
+        #[arg(long)]
+        lost: bool,
         #[command(flatten)]
         results: Results,
     },
@@ -87,7 +109,11 @@ enum What {
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     match arguments.what {
         What::Add { directory, node } => add(&directory, &node.find(context)?),
-        What::Files { target, results } => files::list(context, &target, results),
+        What::Replace { target, directory, yes_lose_last_copies: lose_last_copies, node, results } => {
+            let wish = replace::Wish { target: &target, directory: &directory, lose_last_copies };
+            replace::replace(context, &wish, &node, results)
+        }
+        What::Files { target, lost, results } => files::list(context, &target, lost, results),
         What::AcceptOld { target, yes_lose_writes } => old::accept(context, &target, yes_lose_writes),
     }
 }
@@ -120,6 +146,8 @@ fn add(directory: &Path, node: &NodeFiles) -> Outcome {
     };
     let before = client.as_ref().map_or(Ok(0), |client| count(client, &node.name))?;
     let mut file = TargetsFile::load(&node.directory)?;
+    refuse_former(&path, &file)?;
+    file.lost.retain(|lost| *lost != path);
     file.targets.push(path.clone());
     file.save(&node.directory)?;
     if let Some(client) = client {
@@ -147,6 +175,21 @@ pub(crate) fn check_contents(path: &Path) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Refuses a directory in whose place another one was given.
+fn refuse_former(path: &Path, file: &TargetsFile) -> Outcome {
+    let found = opening::look_at_all(&[path.to_owned()])?;
+    let Some(Ok(Some(name))) = found.first().map(|found| &found.target) else { return Ok(()) };
+    match file.replaced.iter().find(|it| it.target == name.id && it.uuid != name.uuid) {
+        None => Ok(()),
+        Some(Replaced { target, directory, .. }) => Err(Failure::new(format!(
+            "{}: holds what was target t{target} before {} took its place, and is not served any more; empty it, and it \
+             can be a new target",
+            path.display(),
+            directory.display()
+        ))),
+    }
 }
 
 /// Whether both lie on one file system, as far as they are there.

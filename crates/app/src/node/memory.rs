@@ -54,14 +54,14 @@ pub(crate) struct KnownArea {
     pub(crate) mounted_at: PathBuf,
 }
 
-mod hexadecimal {
+pub(super) mod hexadecimal {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn serialize<S: Serializer>(number: &u128, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(number: &u128, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&format_args!("{number:032x}"))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
         let text = String::deserialize(from)?;
         u128::from_str_radix(&text, 16).map_err(D::Error::custom)
     }
@@ -170,9 +170,12 @@ impl Plan {
 pub(crate) fn plan(known: &[KnownTarget], found: &[Found], wishes: &Wishes) -> Outcome<Plan> {
     check_wishes(known, found, wishes)?;
     let is_new = |directory: &Path| wishes.new_targets.iter().any(|new| new == directory);
+    let names = || found.iter().filter_map(|found| found.target.as_ref().ok()?.as_ref());
     let is_there = |known: &KnownTarget| {
-        found.iter().any(|found| matches!(&found.target, Ok(Some(name)) if name.uuid == known.uuid))
+        let replaces = |name: &TargetName| name.id == known.id && name.replaces == known.uuid;
+        names().any(|name| name.uuid == known.uuid || replaces(name))
     };
+    let is_replaced = |name: &TargetName| names().any(|it| it.id == name.id && it.replaces == name.uuid);
     let mut plan = Plan::default();
     for known in known.iter().filter(|known| !is_there(known)) {
         if is_new(&known.directory) {
@@ -188,6 +191,15 @@ pub(crate) fn plan(known: &[KnownTarget], found: &[Found], wishes: &Wishes) -> O
         let shown = directory.display().to_string();
         let is_place_of_missing = plan.missing.iter().any(|missing| missing.directory == shown);
         match target {
+            Ok(Some(name)) if is_replaced(name) => {
+                return Err(Failure::new(format!(
+                    "{shown}: holds what was target t{} before another directory took its place, and is not served any \
+                     more: take it out of the configuration",
+                    name.id
+                )));
+            }
+            // Its number is that of a missing one, but it is none of this node any more.
+            Ok(Some(name)) if plan.missing.iter().any(|it| it.id == name.id) => continue,
             Ok(Some(_)) => plan.open.push(directory.clone()),
             _ if is_place_of_missing => continue,
             Err(why) => return Err(Failure::new(why.clone())),
@@ -240,6 +252,13 @@ fn missing(known: &KnownTarget, found: &[Found]) -> MissingTarget {
         Some(Ok(Some(other))) if other.id == 0 => {
             format!("{shown} holds a target that has never joined a cluster: is its disk mounted?")
         }
+        Some(Ok(Some(other))) if other.id == known.id => {
+            let (id, cluster) = (other.id, other.cluster_id);
+            format!(
+                "{shown} holds another directory of t{id} of cluster {cluster:016x} than the node had: is the right disk \
+                 mounted?"
+            )
+        }
         Some(Ok(Some(other))) => {
             let (id, cluster) = (other.id, other.cluster_id);
             format!(
@@ -256,8 +275,10 @@ fn why_refused(missing: &[MissingTarget]) -> String {
     let directory = &missing[0].directory;
     format!(
         "{} Mount it and start again; to serve the other targets meanwhile, add --without-missing; if it is gone for \
-         good, --new-target {directory} makes a new, empty one there",
-        each.collect::<Vec<_>>().join("; ")
+         good, `vazao target replace t{} DIR` makes its copies again in an empty directory, and --new-target {directory} \
+         begins a new target there",
+        each.collect::<Vec<_>>().join("; "),
+        missing[0].id
     )
 }
 
@@ -296,7 +317,7 @@ mod tests {
     }
 
     fn name(id: u32) -> TargetName {
-        TargetName { uuid: u128::from(id), cluster_id: 7, id }
+        TargetName { uuid: u128::from(id), cluster_id: 7, id, replaces: 0 }
     }
 
     fn found(disk: u32, target: Option<u32>) -> Found {
@@ -371,6 +392,32 @@ mod tests {
         assert!(
             message(super::plan(&[known(1)], &there, &new_targets(&[7]))).contains("no target directory")
         );
+    }
+
+    /// The node called the target missing and reported the one in its place as well: both have its number.
+    #[test]
+    fn a_replacement_stands_for_the_one_that_is_remembered_and_that_one_is_never_opened_beside_it() {
+        let replaces = |disk: u32, uuid: u128| Found {
+            target: Ok(Some(TargetName { uuid, replaces: 2, ..name(2) })),
+            ..found(disk, None)
+        };
+        let knows = [known(1), known(2)];
+        let fine = Wishes::default();
+        let plan = |known: &[KnownTarget], found: &[Found], wishes| super::plan(known, found, wishes);
+        let there = plan(&knows, &[found(1, Some(1)), replaces(3, 77)], &fine).expect("starts");
+        assert_eq!((there.open.len(), there.missing.len()), (2, 0));
+        let both = [found(1, Some(1)), found(2, Some(2)), replaces(3, 77)];
+        let said = message(plan(&knows, &both, &fine));
+        assert!(said.contains("/disk2: holds what was target t2") && said.contains("take it out"), "{said}");
+        // It has registered since; then the lost disk is mounted in its place.
+        let knows = [known(1), KnownTarget { uuid: 77, directory: "/disk3".into(), ..known(2) }];
+        assert!(plan(&knows, &[found(1, Some(1)), replaces(3, 77)], &fine).is_ok());
+        let back = [found(1, Some(1)), Found { target: Ok(Some(name(2))), ..found(3, None) }];
+        let said = message(plan(&knows, &back, &fine));
+        assert!(said.contains("t2 is missing: /disk3 holds another directory of t2"), "{said}");
+        let wishes = Wishes { without_missing: true, ..Wishes::default() };
+        let plan = plan(&knows, &back, &wishes).expect("the other one is served");
+        assert_eq!((plan.open, plan.missing.len()), (vec![PathBuf::from("/disk1")], 1));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod measures;
 mod membership;
 pub(crate) mod memory;
 mod metrics;
-mod opening;
+pub(crate) mod opening;
 pub(crate) mod owners;
 mod pauses;
 mod router;

@@ -42,7 +42,7 @@ pub(super) fn data_plan(config: &NodeConfig, settings: &Settings, memory: &Memor
 }
 
 /// Looks at directories and changes nothing. One whose disk hangs is found unfit.
-fn look_at_all(directories: &[PathBuf]) -> Outcome<Vec<Found>> {
+pub(crate) fn look_at_all(directories: &[PathBuf]) -> Outcome<Vec<Found>> {
     let mut looks = Vec::new();
     for directory in directories {
         let directory = std::path::absolute(directory).at(directory.display())?;

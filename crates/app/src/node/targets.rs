@@ -1,5 +1,5 @@
-//! The targets of a node: those of its node.toml, and `targets.toml` beside it, which `vazao target add` writes and the
-//! running node reads again when it changes.
+//! The targets of a node: those of its node.toml, and `targets.toml` beside it, which `vazao target add` and `replace`
+//! write and the running node reads again when it changes.
 
 use super::disk::disk;
 use super::measures::MeasureService;
@@ -20,6 +20,24 @@ pub(crate) struct TargetsFile {
     /// One directory for each disk.
     #[serde(default)]
     pub(crate) targets: Vec<PathBuf>,
+    /// Directories that are none any more, also where node.toml names them: others took their places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lost: Vec<PathBuf>,
+    /// Which ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) replaced: Vec<Replaced>,
+}
+
+/// A target whose directory took the place of a lost one.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Replaced {
+    /// Its id.
+    pub(crate) target: u32,
+    /// The directory's number, as its TARGET file has it.
+    #[serde(with = "super::memory::hexadecimal")]
+    pub(crate) uuid: u128,
+    pub(crate) directory: PathBuf,
 }
 
 impl TargetsFile {
@@ -38,6 +56,21 @@ impl TargetsFile {
         }
     }
 
+    /// A directory takes the place of `lost`, where that is known. `node`: where node.toml is.
+    pub(crate) fn replace(&mut self, node: &Path, lost: Option<&Path>, new: Replaced) {
+        let is_new = |path: &PathBuf| is_same(&node.join(path), &new.directory);
+        self.lost.retain(|path| !is_new(path));
+        if let Some(lost) = lost.filter(|lost| !is_same(lost, &new.directory)) {
+            self.targets.retain(|path| !is_same(&node.join(path), lost));
+            self.lost.push(lost.to_owned());
+        }
+        if !self.targets.iter().any(is_new) {
+            self.targets.push(new.directory.clone());
+        }
+        self.replaced.retain(|earlier| earlier.target != new.target);
+        self.replaced.push(new);
+    }
+
     /// Writes it whole or not at all.
     pub(crate) fn save(&self, directory: &Path) -> Outcome {
         let path = TargetsFile::path(directory);
@@ -48,14 +81,23 @@ impl TargetsFile {
 
 /// All target directories of a node, with their paths joined: `fixed` of its configuration, and those added since.
 pub(crate) fn all(fixed: &[PathBuf], directory: &Path) -> Outcome<Vec<PathBuf>> {
-    let mut all = fixed.to_vec();
-    for target in TargetsFile::load(directory)?.targets {
-        let path = directory.join(target);
-        if !all.contains(&path) {
+    let file = TargetsFile::load(directory)?;
+    let mut all: Vec<PathBuf> = Vec::new();
+    let added = file.targets.iter().map(|target| directory.join(target));
+    for path in fixed.iter().cloned().chain(added) {
+        if !all.iter().any(|other| is_same(other, &path))
+            && !file.lost.iter().any(|lost| is_same(lost, &path))
+        {
             all.push(path);
         }
     }
     Ok(all)
+}
+
+/// Whether both are one path, as it is written: what is there may hang.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let absolute = |path: &Path| std::path::absolute(path).ok();
+    one == other || absolute(one) == absolute(other)
 }
 
 /// Gives a running service the targets that are added to the file.
@@ -70,12 +112,14 @@ struct State {
     version: Option<(u64, u64, i64, i64)>,
     /// Directories that were given to the service, whether it took them or not.
     given: BTreeSet<PathBuf>,
+    /// The numbers of those that took the places of lost ones, and were given to it since.
+    replaced: BTreeSet<u128>,
 }
 
 impl AddedTargets {
     /// `given` are those that the service was started with.
     pub(crate) fn new(directory: &Path, given: Vec<PathBuf>) -> AddedTargets {
-        let state = State { version: None, given: given.into_iter().collect() };
+        let state = State { given: given.into_iter().collect(), ..State::default() };
         AddedTargets { directory: directory.to_owned(), state: Mutex::new(state) }
     }
 
@@ -88,17 +132,24 @@ impl AddedTargets {
             return;
         }
         state.version = version;
-        let wanted = match all(&[], &self.directory) {
-            Ok(wanted) => wanted,
+        let read = all(&[], &self.directory).and_then(|all| Ok((all, TargetsFile::load(&self.directory)?)));
+        let (wanted, file) = match read {
+            Ok(read) => read,
             Err(failure) => {
                 error!(problem = failure.message(), "targets.toml is not used");
                 return;
             }
         };
-        for path in wanted {
-            if !state.given.insert(path.clone()) {
-                continue;
+        let served = service.served_numbers();
+        let mut new = Vec::new();
+        for Replaced { uuid, directory, .. } in file.replaced {
+            state.given.insert(directory.clone());
+            if !served.contains(&uuid) && state.replaced.insert(uuid) {
+                new.push(directory);
             }
+        }
+        new.extend(wanted.into_iter().filter(|path| state.given.insert(path.clone())));
+        for path in new {
             let label = path.display().to_string();
             let problem = match disk(&path) {
                 Ok(disk) => service
@@ -119,11 +170,40 @@ impl AddedTargets {
 mod tests {
     use super::*;
 
+    fn at(directory: &str, uuid: u128) -> Replaced {
+        Replaced { target: 3, uuid, directory: directory.into() }
+    }
+
+    /// A lost disk of node.toml that was mounted again would have been opened beside the one in its place.
+    #[test]
+    fn a_lost_directory_is_none_any_more_until_another_target_is_put_there() {
+        let node = tempfile::tempdir().expect("a temporary directory");
+        let fixed: [PathBuf; 2] = ["/a".into(), "/b".into()];
+        let paths = |file: &TargetsFile| {
+            file.save(node.path()).expect("saved");
+            let all = all(&fixed, node.path()).expect("read");
+            all.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        let mut file = TargetsFile::default();
+        file.replace(node.path(), Some(Path::new("/a")), at("/c", 1));
+        assert_eq!(paths(&file), ["/b", "/c"]);
+        file.replace(node.path(), Some(Path::new("/c")), at("/d", 2));
+        assert_eq!(paths(&file), ["/b", "/d"]);
+        assert_eq!((file.replaced.len(), file.lost.len()), (1, 2));
+        file.replace(node.path(), Some(Path::new("/d")), at("/a", 3));
+        assert_eq!(paths(&file), ["/a", "/b"], "an empty disk where the first one was");
+        let before = file.clone();
+        file.replace(node.path(), Some(Path::new("/a")), at("/a", 4));
+        assert_eq!(paths(&file), ["/a", "/b"], "at the same path");
+        assert_eq!((file.lost, file.replaced), (before.lost, vec![at("/a", 4)]));
+    }
+
     #[test]
     fn added_targets_follow_those_of_the_configuration_and_none_comes_twice() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         assert_eq!(all(&["/a".into()], directory.path()), Ok(vec!["/a".into()]));
-        let file = TargetsFile { targets: vec!["/b".into(), "/a".into(), "sub".into()] };
+        let targets = vec!["/b".into(), "/a".into(), "sub".into()];
+        let file = TargetsFile { targets, ..TargetsFile::default() };
         file.save(directory.path()).expect("saved");
         let expected = vec!["/a".into(), "/b".into(), directory.path().join("sub")];
         assert_eq!(all(&["/a".into()], directory.path()), Ok(expected));

@@ -34,6 +34,7 @@ mod namespace;
 mod nodes;
 mod operations;
 mod ports;
+mod replaced;
 mod scrub;
 mod shell;
 mod starting;

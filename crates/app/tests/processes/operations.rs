@@ -1,18 +1,17 @@
 //! docs/operations.md, done: its commands are read from the page and run by a shell on two machines, which are
 //! directories here. A block of the page that no test runs fails, too.
 
-use crate::support::{VAZAO, free_port, host, noise_file, signal, succeeded, text, wait_until};
-use rustix::process::Signal;
+use crate::support::{VAZAO, free_port, host, noise_file, succeeded, text, wait_until};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 use vazao_meter::{Clock, SystemClock};
-use vazao_testing::programs::{RunBounded, WaitBounded};
+use vazao_testing::programs::RunBounded;
 
 /// Directories of the page that each machine has for itself.
 const OWN: [&str; 4] = ["/etc/vazao", "/var/lib/vazao", "/disk1", "/usr/local/bin"];
@@ -310,31 +309,11 @@ impl Machines {
         self.follow("host1", lost, 0);
         let listed = fs::read_to_string(self.root("tmp/lost")).expect("a list");
         assert!(listed.lines().any(|line| line == "vz:/second"), "{listed}");
-        let block = self.page.block(lost, 1);
-        let (once, before_it) = block.split_last().expect("lines");
-        self.ok("host2", &before_it.join("\n"));
-        self.serve_until_registered("host2", once);
-        self.follow("host2", lost, 2);
-        wait_until("the new one is there", || self.status().contains("t4"));
+        self.follow("host2", lost, 1);
+        self.wait_for_targets(3);
         assert!(!self.shell("host1", "vazao cat vz:/second").run_bounded().status.success());
-        self.follow("host1", lost, 3);
+        self.follow("host1", lost, 2);
         assert!(self.read("second") == before);
-    }
-
-    /// A daemon in the foreground, ended as by Ctrl-C when it says that it is registered.
-    fn serve_until_registered(&self, host: &str, line: &str) {
-        let log = self.root(host).join("foreground");
-        let file = fs::File::create(&log).expect("created");
-        let mut command = self.shell(host, &format!("exec {line}"));
-        let mut child = command.stdin(Stdio::null()).stderr(file).spawn().expect("it starts");
-        wait_until("it is registered", || {
-            let has_ended = child.try_wait().expect("a child").is_some();
-            let said = fs::read_to_string(&log).expect("readable");
-            assert!(!has_ended, "{said}");
-            said.contains("registered")
-        });
-        signal(child.id(), Signal::INT);
-        assert!(child.wait_bounded().success());
     }
 }
 

@@ -70,13 +70,15 @@ fn the_files_on_a_target_are_listed_while_its_server_is_dead() {
     let on = targets.iter().find(|target| format!("t{}", target["id"]) == with).expect("it is there");
     cluster.kill(on["node"].as_str().expect("a name"));
     let lines = |target| -> Vec<String> {
-        let listed = cluster.ok(&["target", "files", target]);
+        let listed = cluster.ok(&["target", "files", target, "--lost"]);
         let mut lines: Vec<String> = listed.lines().map(str::to_owned).collect();
         lines.sort();
         lines
     };
     assert_eq!(lines(with), ["vz:/d/wide", "vz:/one/narrow", "vz:/second name"]);
     assert_eq!(lines(without), ["vz:/d/wide", "vz:/second name"]);
+    let told = cluster.ok(&["target", "files", without]);
+    assert!(told.lines().all(|line| line.starts_with("only copy        vz:/")), "{told}");
     let bytes = |target| -> u64 {
         let listed = cluster.ok(&["target", "files", target, "--json"]);
         let found = listed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));

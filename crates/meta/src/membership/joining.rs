@@ -28,7 +28,7 @@ const NODE_TARGETS_MAX: usize = 256;
 const TROUBLE_BYTES_MAX: usize = 1024;
 
 /// Bytes of a target's random number.
-const UUID_BYTES: usize = 16;
+pub(crate) const UUID_BYTES: usize = 16;
 
 const SERVE: u32 = 1;
 const ADVANCE: u32 = 2;
@@ -321,6 +321,11 @@ impl Cluster {
             let (directory, name) = (&target.directory, &request.name);
             Err(Fault::new(Code::Invalid, format!("target {id} ({directory}) of node {name:?}: {why}")))
         };
+        if let Some(why) = before.as_ref().and_then(|record| why_former(record, target)) {
+            // Of what is recorded of the target nothing changes: that is about the directory in its place.
+            joined.response.verdicts.push(proto::Verdict { what: STALE, why, ..Default::default() });
+            return Ok(id);
+        }
         if let Some(why) = self.why_not_of(node, target, before.as_ref(), now) {
             return refuse(why);
         }
@@ -466,6 +471,18 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// Why a directory is not served that was its target's before another one took its place.
+fn why_former(record: &TargetRecord, target: &proto::Target) -> Option<String> {
+    let is_former = !record.former.is_empty() && record.former == target.uuid;
+    is_former.then(|| {
+        format!(
+            "it was given up: {} took its place, and what is here is not served any more; take this directory out of its \
+             node's configuration",
+            record.directory
+        )
+    })
 }
 
 fn verdict(

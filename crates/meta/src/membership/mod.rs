@@ -4,7 +4,8 @@
 //! processes with one identity), [`incarnations`] (a disk that came back older than it was) and [`history`] (metadata
 //! that came back older than its members); what is turned down is kept by [`refusals`] for `vazao status`.
 //! [`member_watch`] writes to the log who went silent and who is back. Who belongs to which placement group is decided
-//! in [`groups`], by what its members say ([`reports`]).
+//! in [`groups`], by what its members say ([`reports`]). [`replacing`] has an empty directory take a
+//! lost target's place.
 
 pub(crate) mod claims;
 pub(crate) mod cluster;
@@ -14,4 +15,5 @@ pub(crate) mod incarnations;
 pub(crate) mod joining;
 pub(crate) mod member_watch;
 pub(crate) mod refusals;
+pub(crate) mod replacing;
 pub(crate) mod reports;

@@ -15,6 +15,7 @@ pub(crate) mod lookup;
 pub(crate) mod members;
 pub(crate) mod open;
 pub(crate) mod rename;
+pub(crate) mod replace;
 pub(crate) mod resolve;
 pub(crate) mod session;
 pub(crate) mod space;

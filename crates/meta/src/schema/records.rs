@@ -471,6 +471,9 @@ pub(crate) struct TargetRecord {
     /// The number of that process: the incarnation with which it was given leave, so they grow. 0: none was recorded.
     #[prost(uint64, tag = "10")]
     pub(crate) process: u64,
+    /// The random number of the directory in whose place this one was given, 16 bytes; empty: of none.
+    #[prost(bytes = "vec", tag = "11")]
+    pub(crate) former: Vec<u8>,
 }
 
 /// A start of the metadata service.

@@ -53,6 +53,7 @@ fn change(service: &MetaService, method: Method, message: &[u8]) -> Outcome<Sett
         Method::RemoveXattr => service.change::<op::RemoveXattr>(message, ops::xattr::remove),
         Method::GetGroups => ops::members::get(service, &decode::<op::GetGroups>(message)?),
         Method::AcceptOld => ops::accept::run(service, &decode::<op::AcceptOld>(message)?),
+        Method::ReplaceTarget => ops::replace::run(service, &decode::<op::ReplaceTarget>(message)?),
         Method::SetLock => ops::locks::set(service, &decode::<op::SetLock>(message)?),
         Method::Sync => ops::sync::run(service),
         Method::RegisterNode => ops::cluster::register(service, &decode::<op::RegisterNode>(message)?),

@@ -40,6 +40,16 @@ impl Server {
         TargetId(self.request.targets[0].id)
     }
 
+    /// The incarnation on its disk.
+    pub(super) fn disk_of(&self) -> u64 {
+        self.disk
+    }
+
+    /// Its disk is another one, on which nothing is.
+    pub(super) fn empty(&mut self) {
+        self.disk = 0;
+    }
+
     /// A new process joins, after it was found out that the one before is gone.
     pub(super) fn start(&mut self, world: &World) {
         self.request.run += 1;

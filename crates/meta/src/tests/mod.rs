@@ -19,6 +19,7 @@ mod namespace;
 mod orphan_objects;
 mod orphans;
 mod repetition;
+mod replaced;
 mod slow_disk;
 mod threads;
 mod zones;

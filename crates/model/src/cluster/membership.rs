@@ -5,7 +5,8 @@
 //!   current one is the *primary*. Others serve nothing.
 //! - Nothing synced is lost while one current member is left: new current members are some of the old ones, and such as
 //!   the old epoch's primary reports as caught up.
-//! - The last current member never goes: the change that would take it out is refused.
+//! - The last current member never goes: the change that would take it out is refused. One that an operator calls lost
+//!   goes where a member that had everything once goes on, never one that has nothing.
 //! - Each change names the epoch that it was decided in. A request that comes late meets a newer one and is refused.
 //!
 //! A target has one process at a time: its directory is locked. What the process that ran before it granted is waited
@@ -26,7 +27,7 @@ pub enum Standing {
     Current,
     /// It lacks what was written since the epoch `since` began, or, when it is new, everything.
     Lagging {
-        /// The first epoch without it.
+        /// The first epoch without it; 0: it has nothing.
         since: u64,
     },
     /// It is not wanted any more; its objects are still there.
@@ -90,6 +91,9 @@ pub enum Change {
     Retire(TargetId),
     /// A member's objects were removed.
     Remove(TargetId),
+    /// An operator says that what is on this target is gone for good: an empty disk takes its place. Where it was the
+    /// only current member, the others go on with the one of them that lacks least.
+    Lost(TargetId),
 }
 
 /// Why a change is not made. Nothing has changed then.
@@ -125,7 +129,8 @@ pub struct Membership {
     pub epoch: u64,
     /// Each target once; the first that is current is the primary.
     pub members: Vec<Member>,
-    /// Raised when an epoch begins with no member that kept its power: what was not synced before may be lost then.
+    /// Raised when an epoch begins with no member that kept its power, or with none that was current: what was not
+    /// synced before may be lost then.
     pub losses: u64,
     /// What made this epoch; none: the group was made so.
     pub why: Option<Change>,
@@ -198,6 +203,7 @@ impl Membership {
             Change::Add { target, run } => next.add(*target, *run)?,
             Change::Retire(target) => next.retire(*target)?,
             Change::Remove(target) => next.remove(*target)?,
+            Change::Lost(target) => next.lose(*target)?,
         }
         let copies = next.current().count();
         if copies > COPIES_MAX || next.members.len() > MEMBERS_MAX {
@@ -273,8 +279,7 @@ impl Membership {
         if self.member(target).is_some() {
             return Err(Refused::IsMember(target));
         }
-        let standing = Standing::Lagging { since: self.epoch };
-        self.members.push(Member { target, run, standing });
+        self.members.push(Member { target, run, standing: Standing::Lagging { since: 0 } });
         Ok(())
     }
 
@@ -295,6 +300,32 @@ impl Membership {
         }
         self.members.retain(|member| member.target != target);
         Ok(())
+    }
+
+    fn lose(&mut self, target: TargetId) -> Result<(), Refused> {
+        if matches!(self.find(target)?.standing, Standing::Leaving { .. }) {
+            return Ok(());
+        }
+        if self.can_spare(target).is_err() {
+            let heir = self.heir(target).ok_or(Refused::LastCurrent(target))?;
+            self.find(heir)?.standing = Standing::Current;
+            self.losses += 1;
+        }
+        self.find(target)?.standing = Standing::Lagging { since: 0 };
+        Ok(())
+    }
+
+    /// The member that goes on where `target`, the only current one, is lost: of those that have anything the one that
+    /// lacks least.
+    fn heir(&self, target: TargetId) -> Option<TargetId> {
+        let since = |member: &Member| match member.standing {
+            Standing::Lagging { since: since @ 1.. } if member.target != target => {
+                Some((since, member.target))
+            }
+            _ => None,
+        };
+        let lagging = self.members.iter().filter_map(since);
+        lagging.max_by_key(|(since, _)| *since).map(|(_, target)| target)
     }
 }
 

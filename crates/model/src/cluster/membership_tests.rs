@@ -29,6 +29,7 @@ fn change() -> impl Strategy<Value = Change> {
         (target(), run).prop_map(|(target, run)| Change::Add { target, run }),
         target().prop_map(Change::Retire),
         target().prop_map(Change::Remove),
+        target().prop_map(Change::Lost),
     ]
 }
 
@@ -60,6 +61,8 @@ proptest! {
         let mut now = Membership::new(&first).expect("legal");
         // The model: all that was acknowledged is with each of these, as each epoch's writes go to all of its members.
         let mut complete = current(&now);
+        // And these had all of it once; the others have nothing.
+        let mut filled = complete.clone();
         for (change, late) in changes {
             let change = likely(&now, change);
             let decided_in = now.epoch.saturating_sub(late);
@@ -77,10 +80,23 @@ proptest! {
                 _ => None,
             };
             complete.extend(may_join);
+            filled.extend(may_join);
+            match &change {
+                Change::Add { target, .. } => drop(filled.remove(target)),
+                Change::Lost(target) => {
+                    filled.remove(target);
+                    complete.remove(target);
+                    if complete.is_empty() {
+                        complete.clone_from(&filled);
+                    }
+                }
+                _ => {}
+            }
             prop_assert!(current(&next).is_subset(&complete), "{:?} after {:?}", next, now);
             complete = current(&next);
             let lost_power = matches!(change, Change::Leads { kept_power: false, .. });
-            prop_assert_eq!(next.losses, now.losses + u64::from(lost_power));
+            let lost_last = matches!(change, Change::Lost(target) if current(&now) == BTreeSet::from([target]));
+            prop_assert_eq!(next.losses, now.losses + u64::from(lost_power || lost_last));
             prop_assert_eq!(next.why.as_ref(), Some(&change));
             for member in &next.members {
                 let earlier = now.member(member.target);
@@ -161,4 +177,23 @@ fn a_member_is_replaced_in_one_change_and_removed_later() {
     assert_eq!(now.changed(3, Change::Remove(TargetId(2))), Err(Refused::NoSuchMember(TargetId(2))));
     now = now.changed(3, Change::Remove(TargetId(1))).expect("legal");
     assert_eq!((now.members.len(), now.member(TargetId(1))), (3, None));
+}
+
+/// An empty disk in the place of a lost one counted as soon as all others had gone.
+#[test]
+fn a_member_that_was_lost_has_nothing_and_goes_on_alone_in_no_case() {
+    let [one, two, three] = [1, 2, 3].map(TargetId);
+    let lost = group(&[1, 2, 3]).changed(1, Change::Lost(one)).expect("two others have everything");
+    assert_eq!(lost.member(one).map(|m| m.standing), Some(Standing::Lagging { since: 0 }));
+    assert_eq!((lost.losses, current(&lost)), (0, BTreeSet::from([two, three])));
+    let started = lost.changed(2, Change::Started { target: one, run: 2 }).expect("legal");
+    let leads = Change::Leads { target: one, run: 3, kept_power: true };
+    assert_eq!(started.changed(3, leads), Err(Refused::NoSuchMember(one)));
+    // The second one lags, with what it had; then the third, the only good one, is lost, too.
+    let alone = started.changed(3, Change::PutOut(vec![two])).expect("legal");
+    let older = alone.changed(4, Change::Lost(three)).expect("the second one goes on");
+    assert_eq!((older.losses, current(&older)), (1, BTreeSet::from([two])));
+    assert_eq!(older.changed(5, Change::Lost(two)), Err(Refused::LastCurrent(two)), "both others are empty");
+    let again = alone.changed(4, Change::Lost(one)).expect("it is replaced again");
+    assert_eq!((again.losses, current(&again)), (0, BTreeSet::from([three])));
 }

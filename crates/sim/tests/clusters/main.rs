@@ -17,6 +17,7 @@ mod members;
 mod orphans;
 mod parted;
 mod power;
+mod replaced;
 mod seeds;
 mod short_circuit;
 mod starts;

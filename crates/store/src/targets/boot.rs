@@ -2,7 +2,8 @@
 //! the machine in which that was last known, or says that power was lost since.
 //!
 //! A loss stays noted over any number of starts, until this target's placement groups know of it: a process that was
-//! killed before it could say so must not leave behind that the machine ran on since.
+//! killed before it could say so must not leave behind that the machine ran on since. So does that the directory began
+//! empty, in the place of a lost one.
 
 use std::io;
 use vazao_disk::{Disk, Open};
@@ -11,6 +12,8 @@ pub(crate) const FILE: &str = "BOOT";
 
 const LOST: &str = "lost\n";
 
+const EMPTY: &str = "empty\n";
+
 /// A boot id in hexadecimal digits, and the end of a line.
 const BYTES: usize = 17;
 
@@ -18,12 +21,26 @@ const BYTES: usize = 17;
 pub(crate) fn kept_power(disk: &dyn Disk, is_clean: bool) -> io::Result<bool> {
     let found = read(disk)?;
     let ran_on = found == line(disk) && disk.boot_id() != 0;
-    let kept = found != LOST && (ran_on || is_clean);
-    let now = if kept { line(disk) } else { LOST.to_owned() };
+    let kept = ![LOST, EMPTY].contains(&found.as_str()) && (ran_on || is_clean);
+    let now = match (kept, found.as_str()) {
+        (true, _) => line(disk),
+        (false, EMPTY) => EMPTY.to_owned(),
+        (false, _) => LOST.to_owned(),
+    };
     if found != now {
         write(disk, &now)?;
     }
     Ok(kept)
+}
+
+/// Nothing is there of what was written to the target before, and its groups may not know of it yet.
+pub(crate) fn is_empty(disk: &dyn Disk) -> io::Result<bool> {
+    Ok(read(disk)? == EMPTY)
+}
+
+/// Notes that of a new directory.
+pub(crate) fn begin_empty(disk: &dyn Disk) -> io::Result<()> {
+    write(disk, EMPTY)
 }
 
 /// All that have to know of a loss do: from here on nothing is lost but with the machine's next loss of power.
@@ -68,6 +85,21 @@ mod tests {
         assert!(start(&disk, false), "the machine ran on");
         disk.crash();
         assert!(start(&disk, true), "all of it had been synced");
+    }
+
+    #[test]
+    fn a_directory_that_began_empty_is_so_until_the_groups_know_of_it() {
+        let disk = MemoryDisk::new(1);
+        begin_empty(&disk.boot()).expect("it answers");
+        let is_empty = || is_empty(&disk.boot()).expect("it answers");
+        assert!(is_empty() && !start(&disk, true));
+        disk.kill();
+        assert!(!start(&disk, false) && is_empty(), "over any number of starts");
+        disk.crash();
+        assert!(!start(&disk, true) && is_empty());
+        begin_anew(&disk.boot()).expect("it answers");
+        disk.kill();
+        assert!(start(&disk, false) && !is_empty());
     }
 
     /// The process after the one that had found the loss took the machine for one that ran on.

@@ -42,6 +42,8 @@ pub(crate) struct Identity {
     pub(crate) id: TargetId,
     /// It may have objects of placement groups.
     pub(crate) has_groups: bool,
+    /// The number of the lost directory in whose place it began, empty; 0: of none.
+    pub(crate) replaces: u128,
 }
 
 /// What a directory is, for those who do not serve it.
@@ -53,27 +55,69 @@ pub struct TargetName {
     pub cluster_id: u64,
     /// Its id there; 0: none yet.
     pub id: u32,
+    /// The number of the lost directory in whose place it began; 0: of none.
+    pub replaces: u128,
+}
+
+/// An empty directory that takes the place of a lost target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replacement {
+    /// The target's cluster.
+    pub cluster_id: u64,
+    /// Its node.
+    pub node: u32,
+    /// Its id.
+    pub id: u32,
+    /// The directory's own number, which the metadata service has written down.
+    pub uuid: u128,
+    /// That of the lost one.
+    pub replaces: u128,
+    /// Largest chunk.
+    pub chunk_bytes: u64,
+}
+
+/// Makes an empty directory the target that was lost. It has nothing, and says so until the target's groups have it in
+/// their records. Errors: it is not empty; the disk refuses.
+pub fn begin_replacement(disk: &dyn Disk, label: &str, replacement: Replacement) -> Result<(), OpenError> {
+    let Replacement { cluster_id, node, id, uuid, replaces, chunk_bytes } = replacement;
+    let place = |source| OpenError::Io { path: label.to_owned(), source };
+    let entries = disk.list("").map_err(place)?;
+    if entries.iter().any(|entry| entry.name == TARGET) {
+        return Err(OpenError::NotEmpty { label: label.to_owned(), found: TARGET.to_owned() });
+    }
+    check_empty(disk, label, &entries)?;
+    let lock = disk.open(LOCK, Open::Create).map_err(place)?;
+    if !lock.try_lock().map_err(place)? {
+        return Err(OpenError::InUse { label: label.to_owned() });
+    }
+    boot::begin_empty(disk).map_err(place)?;
+    let id = TargetId(id);
+    make(disk, &Identity { uuid, chunk_bytes, cluster_id, node, id, has_groups: true, replaces })
+        .map_err(place)
 }
 
 /// Says which target lies in `disk`, without a lock and without changing anything; `None` where there is none.
 /// Errors: it cannot be read, or is damaged, or of another format.
 pub fn inspect(disk: &dyn Disk, label: &str) -> Result<Option<TargetName>, OpenError> {
     let name = |identity: Identity| {
-        let Identity { uuid, cluster_id, id, .. } = identity;
-        TargetName { uuid, cluster_id, id: id.0 }
+        let Identity { uuid, cluster_id, id, replaces, .. } = identity;
+        TargetName { uuid, cluster_id, id: id.0, replaces }
     };
     Ok(Identity::load(disk, label)?.map(name))
 }
 
 impl Identity {
     fn encode(&self) -> String {
-        let Identity { uuid, chunk_bytes, cluster_id, node, id, has_groups } = *self;
+        let Identity { uuid, chunk_bytes, cluster_id, node, id, has_groups, replaces } = *self;
         let format = if has_groups { FORMAT_WITH_GROUPS } else { FORMAT };
         let mut text = format!(
             "vazao target\nformat {format}\nuuid {uuid:032x}\nchunk_bytes {chunk_bytes}\n\
              cluster {cluster_id:016x}\nnode {node}\ntarget {}\n",
             id.0
         );
+        if replaces != 0 {
+            let _ = writeln!(text, "replaces {replaces:032x}");
+        }
         let sum = crc32c(text.as_bytes());
         let _ = writeln!(text, "checksum {sum:08x}");
         text
@@ -115,7 +159,20 @@ impl Identity {
             node: field("node")?.parse().map_err(|_| damaged())?,
             id: TargetId(field("target")?.parse().map_err(|_| damaged())?),
             has_groups: format == FORMAT_WITH_GROUPS,
+            replaces: match field("replaces") {
+                Ok(number) => u128::from_str_radix(number, 16).map_err(|_| damaged())?,
+                Err(_) => 0,
+            },
         })
+    }
+
+    /// By what clients know whether what they wrote and did not sync is still there. The lost directory answered with
+    /// the machine's start, and the one in its place may be served during the same.
+    pub(crate) fn boot_of(&self, disk: &dyn Disk) -> u64 {
+        match self.replaces {
+            0 => disk.boot_id(),
+            _ => disk.boot_id() ^ (self.uuid as u64 | 1),
+        }
     }
 
     /// Replaces the file: after power loss it is the old or the new one.
@@ -192,12 +249,16 @@ fn format(disk: &dyn Disk, chunk_bytes: u64) -> io::Result<Identity> {
     let mut uuid = [0; 16];
     getrandom::fill(&mut uuid).map_err(|e| io::Error::other(e.to_string()))?;
     let identity = Identity { uuid: u128::from_le_bytes(uuid), chunk_bytes, ..Identity::default() };
+    make(disk, &identity)?;
+    Ok(identity)
+}
+
+fn make(disk: &dyn Disk, identity: &Identity) -> io::Result<()> {
     Epochs::format(disk)?;
     disk.create_directory(OBJECTS)?;
     disk.sync_directory(OBJECTS)?;
     disk.sync_directory("")?;
-    identity.store(disk)?;
-    Ok(identity)
+    identity.store(disk)
 }
 
 #[cfg(test)]
@@ -213,13 +274,16 @@ mod tests {
             node: 2,
             id: TargetId(5),
             has_groups: false,
+            replaces: 0,
         }
     }
 
     #[test]
     fn an_identity_is_read_back() {
-        for (has_groups, format) in [(false, "format 1"), (true, "format 2")] {
-            let identity = Identity { has_groups, ..example() };
+        for (has_groups, replaces, format) in
+            [(false, 0, "format 1"), (true, 0, "format 2"), (true, 9, "format 2")]
+        {
+            let identity = Identity { has_groups, replaces, ..example() };
             assert!(identity.encode().contains(format));
             assert_eq!(Identity::decode(identity.encode().as_bytes(), "/d").expect("valid"), identity);
         }

@@ -1,4 +1,5 @@
-//! The targets of a server: their number only grows while it runs, so that requests look at them without a lock.
+//! The targets of a server: they are only added to while it runs, so that requests look at them without a lock. One
+//! whose place another directory has taken is passed over.
 //!
 //! A [`Target`] is a directory on one disk. Its parts, each with its own state:
 //!
@@ -39,7 +40,7 @@ use vazao_model::limits::NODE_TARGETS_MAX;
 pub(crate) struct Targets {
     /// Filled from the front.
     places: Box<[OnceLock<Arc<Target>>]>,
-    /// Held while one is added.
+    /// Held while one is added, and while each of them is given an answer.
     adding: Mutex<()>,
 }
 
@@ -70,9 +71,20 @@ impl Targets {
         Ok(())
     }
 
+    /// How many have made place for others.
+    pub(crate) fn retired(&self) -> usize {
+        self.places.iter().map_while(OnceLock::get).filter(|target| target.is_retired()).count()
+    }
+
+    /// Does what is about each of them in turn. `None`: one has made place for another since `retired` had.
+    pub(crate) fn if_same<T>(&self, retired: usize, work: impl FnOnce() -> T) -> Option<T> {
+        let _one = self.adding.lock();
+        (self.retired() == retired).then(work)
+    }
+
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Target>> {
-        self.places.iter().map_while(OnceLock::get)
+        self.places.iter().map_while(OnceLock::get).filter(|target| !target.is_retired())
     }
 
     /// How many there are.

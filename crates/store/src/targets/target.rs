@@ -45,11 +45,16 @@ pub(crate) struct Target {
     /// Its directory, for people.
     pub(crate) label: String,
     pub(crate) disk: Arc<dyn Disk>,
-    /// What the disk calls this start of the machine.
+    /// What the disk calls this start of the machine, or the directory that began empty during it: what was written
+    /// under another number and not synced may be lost.
     pub(crate) boot: u64,
     /// Whatever the processes before this one had answered is there, also what was not synced; once its groups know of
     /// a loss, that is over.
     kept_power: AtomicBool,
+    /// It began empty in the place of a lost one, and its groups may have it in their records as it was before.
+    is_empty: AtomicBool,
+    /// Another directory has taken its place: it is none of this server's targets any more.
+    is_retired: AtomicBool,
     pub(crate) epochs: Epochs,
     pub(crate) incarnation: Incarnation,
     /// What the metadata service has said of it.
@@ -104,7 +109,24 @@ impl Target {
     pub(crate) fn begin_anew(&self) -> Result<(), Fault> {
         boot::begin_anew(&*self.disk).map_err(|error| self.write_fault(boot::FILE, &error))?;
         self.kept_power.store(true, Ordering::Release);
+        self.is_empty.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// True for one that must not lead, as it has nothing that its groups may count on.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.is_empty.load(Ordering::Acquire)
+    }
+
+    /// Another directory takes its place. Nothing that is under way finds it any more.
+    pub(crate) fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+        self.fail_without_note("another directory has taken its place".to_owned());
+    }
+
+    /// True once that has happened.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Acquire)
     }
 
     /// Opens or formats the target in `disk`.
@@ -132,12 +154,15 @@ impl Target {
                 format!("check the disk, restart the machine, then remove {label}/{}", failure::FILE);
             let _ = failure.set(format!("{reason} (noted earlier; to use it again: {remedy})"));
         }
+        let is_empty = boot::is_empty(&*disk).map_err(place)?;
         let kept_power = boot::kept_power(&*disk, epochs.suspects().is_none()).map_err(place)?;
         let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
         Ok(Target {
             label: label.to_owned(),
-            boot: disk.boot_id(),
+            boot: identity.boot_of(&*disk),
             kept_power: AtomicBool::new(kept_power),
+            is_empty: AtomicBool::new(is_empty),
+            is_retired: AtomicBool::new(false),
             disk,
             epochs,
             incarnation,

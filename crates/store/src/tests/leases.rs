@@ -1,11 +1,12 @@
 //! What a server learns of its groups of several members, from a metadata service that says what the test wants.
 
 use super::{Rig, address};
-use crate::{MemberView, Peers};
+use crate::{MemberView, Peers, Replacement, begin_replacement};
 use parking_lot::Mutex;
 use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use vazao_disk::MemoryDisk;
 use vazao_meter::Clock;
 use vazao_model::checksum::piece_checksums;
 use vazao_model::cluster::membership::{Change, Membership};
@@ -379,5 +380,48 @@ fn a_member_that_has_caught_up_syncs_again_once_it_counts() {
     rig.crash();
     for inode in [2, 8] {
         assert_eq!(rig.read_all(inode).expect("reads"), Some(vec![7; 100]), "object {inode}");
+    }
+}
+
+fn asks_to_lead(meta: &Meta) -> bool {
+    std::mem::take(&mut meta.0.lock().reports).iter().any(|report| report.lead.is_some())
+}
+
+/// An empty disk in the place of a lost one would have gone on alone, as its machine had "kept its power".
+#[test]
+fn a_target_that_began_empty_asks_to_lead_nothing_before_its_groups_know_of_it() {
+    let empty = MemoryDisk::new(3);
+    let (node, id, chunk_bytes) = (1, 1, super::CHUNK);
+    let replacement = Replacement { cluster_id: 7, node, id, uuid: 2, replaces: 1, chunk_bytes };
+    begin_replacement(&empty.boot(), "/disk", replacement).expect("it is empty");
+    for (disk, may_lead) in [(MemoryDisk::new(1), true), (empty, false)] {
+        let mut rig = Rig::with(disk, super::options());
+        let meta = Arc::new(Meta(Mutex::new(Told { process: 6, epoch: 1, ..Told::default() })));
+        rig.transport.serve(META, Arc::clone(&meta) as _);
+        // The record is of the process before it.
+        meta.0.lock().groups = vec![group_members(group(2), &pair(5))];
+        beat(&rig);
+        turns(&rig, &mut Peers::default(), 3_000);
+        assert_eq!(asks_to_lead(&meta), may_lead);
+        rig.restart();
+        beat(&rig);
+        turns(&rig, &mut Peers::default(), 3_000);
+        assert_eq!(asks_to_lead(&meta), may_lead, "nor does its next process");
+        // The record has it as one with nothing, and then as one that was filled.
+        let lost = pair(5).changed(1, Change::Lost(TargetId(1))).expect("legal");
+        let entered = lost.changed(2, Change::Started { target: TargetId(1), run: 6 }).expect("legal");
+        let told = |epoch, process, record: &Membership| {
+            let mut told = meta.0.lock();
+            (told.epoch, told.process, told.groups) = (epoch, process, vec![group_members(group(2), record)]);
+        };
+        told(2, 6, &entered);
+        beat(&rig);
+        let by = (TargetId(2), 9);
+        let filled = Change::Promote { target: TargetId(1), run: 6, by, instead_of: None };
+        told(3, 7, &entered.changed(3, filled).expect("legal"));
+        rig.restart();
+        beat(&rig);
+        turns(&rig, &mut Peers::default(), 3_000);
+        assert!(asks_to_lead(&meta), "it has everything");
     }
 }

@@ -10,6 +10,7 @@ mod leases;
 mod list_io;
 mod model;
 mod place;
+mod replaced;
 mod restore;
 mod scrub;
 mod service;

@@ -17,6 +17,7 @@ const PROMOTED: u32 = 4;
 const ADDED: u32 = 5;
 const RETIRED: u32 = 6;
 const REMOVED: u32 = 7;
+const LOST: u32 = 8;
 
 /// The record of group `id` as a message.
 pub fn group_members(id: GroupId, membership: &Membership) -> proto::GroupMembers {
@@ -94,6 +95,7 @@ fn change_message(change: &Change) -> proto::MemberChange {
         Change::Add { target, run } => proto::MemberChange { run: *run, ..of(ADDED, target) },
         Change::Retire(target) => of(RETIRED, target),
         Change::Remove(target) => of(REMOVED, target),
+        Change::Lost(target) => of(LOST, target),
     }
 }
 
@@ -119,6 +121,7 @@ fn change(message: &proto::MemberChange) -> Result<Change, Fault> {
         (ADDED, Some(target)) => Change::Add { target, run },
         (RETIRED, Some(target)) => Change::Retire(target),
         (REMOVED, Some(target)) => Change::Remove(target),
+        (LOST, Some(target)) => Change::Lost(target),
         (other, _) => return Err(newer(format!("unknown change {other} of its members"))),
     };
     Ok(change)
@@ -157,11 +160,12 @@ mod tests {
             Change::Remove(one),
             Change::Retire(three_),
             Change::Leads { target: two, run: 9, kept_power: false },
+            Change::Lost(four),
         ] {
             now = now.changed(now.epoch, change).expect("legal");
             survives(&now);
         }
-        assert_eq!((now.losses, now.epoch), (1, 10));
+        assert_eq!((now.losses, now.epoch), (1, 11));
     }
 
     type Spoil<'a> = &'a dyn Fn(&mut proto::GroupMembers);
@@ -187,7 +191,7 @@ mod tests {
             (Code::VersionMismatch, &|m| m.members[1].standing = 0),
             (Code::BadRequest, &|m| m.why = why(RETIRED, &[])),
             (Code::BadRequest, &|m| m.why = why(PUT_OUT, &[1; 1_000])),
-            (Code::VersionMismatch, &|m| m.why = why(8, &[1])),
+            (Code::VersionMismatch, &|m| m.why = why(9, &[1])),
         ];
         for (code, spoil) in cases {
             let fault = refused(spoil);

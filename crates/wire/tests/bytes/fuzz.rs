@@ -135,6 +135,7 @@ fn every_message_of_the_table() {
         decode_both::<op::RenewSession>(bytes);
         decode_both::<op::RegisterNode>(bytes);
         decode_both::<op::AcceptOld>(bytes);
+        decode_both::<op::ReplaceTarget>(bytes);
         decode_both::<op::GetGroups>(bytes);
         decode_both::<op::ReportMembers>(bytes);
         decode_both::<op::KeepAlive>(bytes);

@@ -158,7 +158,7 @@ fn space_trouble(target: &Target) -> Option<(String, &'static str)> {
     match state(target) {
         TargetState::Failed => Some((
             format!("failed: {}", target.trouble),
-            "check the disk (dmesg, smartctl); once it is sound, restart the node; else restore from copies what `vazao target files TARGET` lists",
+            "check the disk (dmesg, smartctl); once it is sound, restart the node; else `vazao target replace TARGET DIR` makes its copies again on another one",
         )),
         TargetState::Stale => Some((
             format!("is stale and serves nothing: {}", target.trouble),
@@ -166,7 +166,7 @@ fn space_trouble(target: &Target) -> Option<(String, &'static str)> {
         )),
         TargetState::Missing => Some((
             format!("is missing: {}", target.trouble),
-            "mount its disk; the running node takes it back, another is started again. If it is lost, restore from copies what `vazao target files TARGET` lists",
+            "mount its disk; the running node takes it back, another is started again. If it is lost, `vazao target replace TARGET DIR` makes its copies again; `vazao target files TARGET --lost` lists what has none",
         )),
         TargetState::Hung => Some((format!("does not answer: {}", target.trouble), HUNG_REMEDY)),
         TargetState::Full => {
@@ -320,7 +320,7 @@ mod tests {
         assert!(found[1].what.contains("at h:9 was refused 12.0 s ago: n2 is served"), "{found:?}");
         assert!(found[2].what.contains("stale") && found[2].remedy.contains("accept-old t1"), "{found:?}");
         assert!(
-            found[3].what.contains("is missing") && found[3].remedy.contains("vazao target files t2"),
+            found[3].what.contains("is missing") && found[3].remedy.contains("vazao target replace t2 DIR"),
             "{found:?}"
         );
     }

@@ -31,6 +31,9 @@ pub(super) fn accept(context: &Context, name: &str, yes_lose_writes: bool) -> Ou
     let (since, mut listed) = (since(target), 0);
     let is_recent = |attributes: &Attributes| attributes.modified >= since || attributes.changed >= since;
     let is_complete = Search::new(&client, id).run(&mut output, is_recent, |output, found| {
+        if !found.is_good {
+            return Ok(());
+        }
         listed += 1;
         let modified = format::minute(found.attributes.modified);
         output.line(&format!("{modified}  {}", show_volume(&found.path)))

@@ -17,6 +17,17 @@ pub(super) struct Found {
     pub(super) layout: Layout,
     /// Those of its slots.
     pub(super) slots: Vec<u32>,
+    /// What it has there of any of these counts as a good copy; else the target lags in all of their groups.
+    pub(super) is_good: bool,
+    /// Good copies that lie elsewhere, of the slot that has the fewest.
+    pub(super) other_copies: usize,
+}
+
+impl Found {
+    /// Those of its slots on the target that have been written to.
+    pub(super) fn written(&self) -> Vec<u32> {
+        self.slots.iter().copied().filter(|slot| self.layout.is_written(*slot)).collect()
+    }
 }
 
 /// A walk over the whole volume. What damage of the metadata hides is reported, and the walk goes on.
@@ -106,10 +117,21 @@ impl<'a> Search<'a> {
             let Some(layout) = place.into_inner() else { continue };
             let layout = self.readable(layout, &path)?.flatten();
             let Some(layout) = layout else { continue };
-            let is_there = |slot: &u32| map.members(layout.groups[*slot as usize]).contains(&self.target);
-            let slots: Vec<u32> = (0..layout.width()).filter(is_there).collect();
+            let group = |slot: u32| layout.groups[slot as usize];
+            let counts = |slot: &u32| map.members(group(*slot)).contains(&self.target);
+            let lags = |slot: &u32| {
+                let away = map.away(group(*slot));
+                away.is_some_and(|away| away.members.iter().any(|member| member.target == self.target))
+            };
+            let slots: Vec<u32> = (0..layout.width()).filter(|slot| counts(slot) || lags(slot)).collect();
+            let others = |slot: &u32| {
+                map.members(group(*slot)).iter().filter(|member| **member != self.target).count()
+            };
+            let written = slots.iter().filter(|slot| layout.is_written(**slot));
+            let other_copies = written.map(others).min().unwrap_or(0);
             if !slots.is_empty() {
-                found.push(Found { path, attributes, layout, slots });
+                let is_good = slots.iter().any(counts);
+                found.push(Found { path, attributes, layout, slots, is_good, other_copies });
             }
         }
         Ok(found)
