@@ -352,7 +352,7 @@ impl DataServers {
             self.context.counters.during_wait(&asked.counters, &*self.context.clock, race);
         }
         let started_ns = self.context.clock.now_ns();
-        let silence = self.attend(call);
+        let silence = silence::attend(&self.context, call);
         let (Some(pending), Some(server)) = (call.pending.take(), &call.server) else {
             return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.group)));
         };
