@@ -52,7 +52,7 @@ impl Phases {
         Phases {
             before: seconds(0.5, 5.0),
             down: seconds(2.0, 10.0),
-            catching_up_max: seconds(5.0, 180.0),
+            catching_up_max: seconds(3.0, 180.0),
             after: seconds(0.5, 5.0),
         }
     }
