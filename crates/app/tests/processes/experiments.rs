@@ -121,6 +121,61 @@ fn outcome(directory: &Path, id: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
+/// The median of a series at a place of a figure.
+fn median(outcome: &Value, key: &str, series: &str, at: usize) -> f64 {
+    let named = |list: &Value, name: &str, value: &str| {
+        let found = list.as_array().into_iter().flatten().find(|entry| entry[name] == value);
+        found.unwrap_or_else(|| panic!("{key} {series}: no {value}")).clone()
+    };
+    let figure = named(&outcome["figures"], "key", key);
+    let point = &named(&figure["series"], "name", series)["points"][at];
+    assert_eq!(point["at"], at, "{key} {series}");
+    point["values"][0].as_f64().expect("a value")
+}
+
+#[test]
+fn copies_are_weighed_and_a_data_server_dies_and_returns_under_readers_and_writers() {
+    if !may_run() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().to_str().expect("text");
+    let run = lab(&["run", "P10", "--scale", "tiny", "--workers", "1", "--out", out, "--work", out]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    assert_complete(directory.path(), "P10", 3);
+    let outcome = outcome(directory.path(), "P10");
+    for place in 0..4 {
+        // What hosts received tells how many copies were made, whatever the machine was busy with.
+        for (copies, series) in [(1.0, "write, 1 copy"), (2.0, "write, 2 copies"), (3.0, "write, 3 copies")] {
+            let times = median(&outcome, "network", series, place);
+            // More was seen once at the first place, right after the groups were made; other traffic counts, too.
+            let most = if place == 0 { f64::INFINITY } else { copies + 0.9 };
+            assert!((copies - 0.5..most).contains(&times), "{series} at {place}: {times} times");
+        }
+        let read = median(&outcome, "network", "read, 3 copies", place);
+        assert!((0.95..2.5).contains(&read), "a byte is read from one copy, not from all: {read} at {place}");
+    }
+    // One primary that sends twice, against one that sends once.
+    let (star, chain) = (
+        median(&outcome, "chain", "star allows", 2),
+        median(&outcome, "chain", "chain allows (computed)", 2),
+    );
+    assert!((chain / star - 2.0).abs() < 1e-6, "{star} {chain}");
+    assert_eq!(median(&outcome, "failures", "this run", 1), 0.0, "acknowledged blocks are lost: {outcome}");
+    let figures = outcome["figures"].as_array().expect("figures");
+    let over_time = figures.iter().find(|figure| figure["key"] == "outage").expect("the figure over time");
+    let marks: Vec<&str> =
+        over_time["marks"].as_array().expect("marks").iter().filter_map(|it| it["name"].as_str()).collect();
+    for mark in ["data2 is killed", "data2 is started again", "the longest read: ", "the longest write: "] {
+        assert!(marks.iter().any(|name| name.starts_with(mark)), "{mark}: {marks:?}");
+    }
+    for (series, text) in [(0, "read"), (1, "written")] {
+        let points = over_time["series"][series]["points"].as_array().expect("points");
+        assert!(points.iter().any(|point| point["values"][0].as_f64() > Some(0.0)), "nothing was {text}");
+    }
+    assert!(!command_lines().any(|line| line.contains(out)), "processes are left");
+}
+
 #[test]
 fn remote_calls_of_every_language_reach_every_server_without_an_error() {
     let directory = tempfile::tempdir().expect("a directory");

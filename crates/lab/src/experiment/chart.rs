@@ -1,7 +1,7 @@
 //! Draws a figure as SVG, in the manner of the papers: means with bars from the smallest to the largest repetition,
 //! what was published beside it in grey and dashed.
 
-use super::outcome::{Figure, Form, Series};
+use super::outcome::{Figure, Form, Mark, Series};
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -31,6 +31,12 @@ const PUBLISHED: [RGBColor; 4] =
 const BARS_SHARE: f64 = 0.8;
 /// Room above the highest value.
 const HEADROOM: f64 = 1.06;
+/// Room above all for each mark, and the height of its name.
+const MARK_HEADROOM: f64 = 0.055;
+const MARK_ROW_PX: i32 = 20;
+const MARK_COLOR: RGBColor = RGBColor(90, 90, 90);
+/// Points that lie closer than this many to a figure are joined without a dot and a bar of its own each.
+const DOTS_MAX: usize = 64;
 /// The strip at the right that names the series, and the height of a name.
 const LEGEND_PX: u32 = 210;
 const LEGEND_ROW_PX: i32 = 20;
@@ -50,13 +56,14 @@ pub fn svg(figure: &Figure) -> Result<String, String> {
 fn draw(area: &Area<'_>, figure: &Figure) -> Drawn {
     area.fill(&WHITE)?;
     let places = figure.x.len().max(1) as f64;
+    let headroom = HEADROOM + MARK_HEADROOM * figure.marks.len() as f64;
     let mut plane = ChartBuilder::on(area)
         .caption(&figure.title, ("sans-serif", 18))
         .margin(12)
         .margin_right(LEGEND_PX)
         .x_label_area_size(BELOW_PX)
         .y_label_area_size(78)
-        .build_cartesian_2d(0.0..places, 0.0..highest(figure) * HEADROOM)?;
+        .build_cartesian_2d(0.0..places, 0.0..highest(figure) * headroom)?;
     plane
         .configure_mesh()
         .disable_x_mesh()
@@ -73,6 +80,9 @@ fn draw(area: &Area<'_>, figure: &Figure) -> Drawn {
         Form::Lines => draw_lines(&mut plane, figure)?,
         Form::Bars => draw_bars(&mut plane, figure)?,
     }
+    for (row, mark) in figure.marks.iter().enumerate() {
+        draw_mark(area, &plane, (row, mark), places)?;
+    }
     name_series(area, figure)?;
     area.present()?;
     Ok(())
@@ -81,7 +91,7 @@ fn draw(area: &Area<'_>, figure: &Figure) -> Drawn {
 /// The library labels quantities; ours are places, each named in its middle, with the axis' name below.
 fn name_places(area: &Area<'_>, plane: &Plane<'_, '_>, figure: &Figure) -> Drawn {
     let style = ("sans-serif", 14).into_text_style(area).pos(Pos::new(HPos::Center, VPos::Top));
-    for (at, name) in figure.x.iter().enumerate() {
+    for (at, name) in figure.x.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
         let (x, y) = plane.backend_coord(&(middle(at), 0.0));
         area.draw_text(name, &style, (x, y + 6))?;
     }
@@ -142,6 +152,9 @@ fn draw_lines(plane: &mut Plane<'_, '_>, figure: &Figure) -> Drawn {
         let (points, color) = (means(series), *color);
         let line = points.iter().map(|&(at, mean, ..)| (middle(at), mean));
         plane.draw_series(LineSeries::new(line, color.stroke_width(2)))?;
+        if points.len() > DOTS_MAX {
+            continue;
+        }
         let marks = points.iter().map(|&(at, mean, ..)| Circle::new((middle(at), mean), 3, color.filled()));
         plane.draw_series(marks)?;
         draw_spreads(
@@ -166,6 +179,25 @@ fn draw_bars(plane: &mut Plane<'_, '_>, figure: &Figure) -> Drawn {
         let spreads = points.iter().map(|&(at, mean, low, high)| (left(at) + width * 0.46, mean, low, high));
         draw_spreads(plane, spreads, BLACK)?;
     }
+    Ok(())
+}
+
+/// A line from top to bottom for a moment, a bar in the mark's row for what went on; its name beside, in the half of
+/// the plot that has more room.
+fn draw_mark(area: &Area<'_>, plane: &Plane<'_, '_>, (row, mark): (usize, &Mark), places: f64) -> Drawn {
+    let pixel = |place: f64, value: f64| plane.backend_coord(&(place.clamp(0.0, places), value));
+    let ((from, bottom), (to, _)) = (pixel(mark.from, 0.0), pixel(mark.to, 0.0));
+    let (_, top) = plane.backend_coord(&(0.0, plane.as_coord_spec().get_y_range().end));
+    let y = top + 12 + row as i32 * MARK_ROW_PX;
+    if mark.to > mark.from {
+        area.draw(&Rectangle::new([(from, y - 3), (to, y + 3)], MARK_COLOR.filled()))?;
+    } else {
+        area.draw(&PathElement::new([(from, top), (from, bottom)], MARK_COLOR.stroke_width(1)))?;
+    }
+    let (anchor, x) =
+        if mark.to > places * 0.6 { (HPos::Right, from - 6) } else { (HPos::Left, to.max(from) + 6) };
+    let style = ("sans-serif", 13).into_text_style(area).pos(Pos::new(anchor, VPos::Center));
+    area.draw_text(&mark.name, &style, (x, y))?;
     Ok(())
 }
 
@@ -221,6 +253,39 @@ mod tests {
             .collect();
         assert_eq!(heights.len(), 2, "{image}");
         assert!(heights[0] > heights[1], "pixels count from the top: {heights:?}");
+    }
+
+    fn circles(image: &str) -> usize {
+        image.lines().filter(|line| line.starts_with("<circle")).count()
+    }
+
+    #[test]
+    fn what_happened_meanwhile_is_named_in_rows_and_long_lines_have_no_dots() {
+        let x = (0..200).map(|at| if at % 50 == 0 { (at / 10).to_string() } else { String::new() }).collect();
+        let mut figure = Figure::new("k", "t", ("s", x), "MB/s", Form::Lines);
+        (0..200).for_each(|at| figure.series_mut("a").record(at, 3.0));
+        let without = svg(&figure).unwrap();
+        let mark = |name: &str, from: f64, to: f64| Mark { name: name.to_owned(), from, to };
+        figure.marks =
+            vec![mark("killed", 50.0, 50.0), mark("longest read", 51.0, 60.5), mark("late", 190.0, 190.0)];
+        let image = svg(&figure).unwrap();
+        for text in ["killed", "longest read", "late", "\n15\n"] {
+            assert!(image.contains(text), "{text} is missing in {image}");
+        }
+        let tag = |name: &str| {
+            let before = image.split(&format!("\n{name}\n")).next().unwrap();
+            before.rsplit("<text ").next().unwrap().to_owned()
+        };
+        let row = |name: &str| -> i32 {
+            tag(name).split(" y=\"").nth(1).and_then(|it| it.split('"').next()?.parse().ok()).unwrap()
+        };
+        assert!(row("killed") < row("longest read") && row("longest read") < row("late"), "{image}");
+        let is_at_the_left = |name: &str| tag(name).contains("text-anchor=\"end\"");
+        assert!(!is_at_the_left("killed") && is_at_the_left("late"), "it would leave the plot: {image}");
+        let rectangles = |image: &str| image.matches("<rect").count();
+        assert_eq!(rectangles(&image), rectangles(&without) + 1, "a bar for what went on");
+        let short = svg(&self::figure(Form::Lines, 2)).unwrap();
+        assert!(circles(&image) == 0 && circles(&short) > 0, "{image}");
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Lab {
     pub seed: u64,
     /// Whether other file systems are measured beside ours, where an experiment knows some.
     pub peers: bool,
+    /// Writers, and as many readers, of a measurement over time; the scale's own number without it.
+    pub workers: Option<usize>,
     /// Ends a measurement early; what it has made is then removed.
     pub stop: Stop,
     // P4, P5, P7 and P8 are views of one measurement; it is made once in one call.
@@ -49,7 +51,18 @@ impl Lab {
     /// A laboratory for what is no published experiment.
     pub fn new(clock: Arc<dyn Clock>, program: PathBuf, work: PathBuf, stop: Stop) -> Lab {
         let reading = Mutex::default();
-        Lab { clock, program, work, scale: Scale::Short, repeat: None, seed: 1, peers: false, stop, reading }
+        Lab {
+            clock,
+            program,
+            work,
+            scale: Scale::Short,
+            repeat: None,
+            seed: 1,
+            peers: false,
+            workers: None,
+            stop,
+            reading,
+        }
     }
 
     /// Fails after a request to stop.

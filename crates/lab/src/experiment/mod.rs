@@ -33,6 +33,7 @@ mod g9;
 mod l1;
 mod l2;
 mod p1;
+mod p10;
 mod p2;
 mod p3;
 mod p4;

@@ -47,7 +47,8 @@ pub struct Figure {
     pub title: String,
     /// Name and unit of the horizontal axis.
     pub x_label: String,
-    /// The places of the horizontal axis, evenly spaced.
+    /// The places of the horizontal axis, evenly spaced. One without a name belongs to the last one before that has
+    /// one: so long rows are labelled now and then.
     pub x: Vec<String>,
     /// Name and unit of the vertical axis.
     pub y_label: String,
@@ -57,6 +58,20 @@ pub struct Figure {
     pub series: Vec<Series>,
     /// What the paper has, where it gives numbers for the same places: drawn beside, never compared as equal.
     pub published: Vec<Series>,
+    /// What happened meanwhile, where the horizontal axis is time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<Mark>,
+}
+
+/// Something that happened at a place of the horizontal axis, or went on over some of them.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Mark {
+    /// What it was, with its figure.
+    pub name: String,
+    /// Where it began, in places: 2.5 is the middle of the third one.
+    pub from: f64,
+    /// Where it ended; the same for a moment.
+    pub to: f64,
 }
 
 /// How a figure is drawn.
@@ -151,6 +166,7 @@ impl Figure {
             form,
             series: Vec::new(),
             published: Vec::new(),
+            marks: Vec::new(),
         }
     }
 

@@ -1,10 +1,11 @@
 //! What people read of an outcome: text for the terminal, Markdown for documents, one page of HTML with the plots.
 
 use super::chart;
-use super::outcome::{FORMAT, Figure, Outcome, Point, Series};
+use super::outcome::{FORMAT, Figure, Outcome, Series};
 use crate::Error;
 use crate::report::Table;
 use crate::report::size::significant;
+use crate::report::statistics::Summary;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -23,9 +24,9 @@ pub(super) fn text(outcome: &Outcome, markdown: bool) -> String {
     for figure in &outcome.figures {
         let _ = writeln!(text, "\n{} [{}]\n", figure.title, figure.y_label);
         text.push_str(&shown(values(figure)));
-        if let Some(limits) = limits(figure) {
+        for table in [limits(figure), marks(figure)].into_iter().flatten() {
             text.push('\n');
-            text.push_str(&shown(limits));
+            text.push_str(&shown(table));
         }
     }
     text.push('\n');
@@ -34,7 +35,8 @@ pub(super) fn text(outcome: &Outcome, markdown: bool) -> String {
     text
 }
 
-/// One row a place, one column a series: mean, with the smallest and the largest of several repetitions.
+/// One row a place with a name, one column a series: mean, with the smallest and the largest of several repetitions
+/// and of the places without a name that follow.
 fn values(figure: &Figure) -> Table {
     let all: Vec<(&Series, &str)> = figure
         .series
@@ -46,21 +48,31 @@ fn values(figure: &Figure) -> Table {
     let headers: Vec<&str> =
         std::iter::once(figure.x_label.as_str()).chain(names.iter().map(String::as_str)).collect();
     let mut table = Table::new(&headers);
-    for (at, place) in figure.x.iter().enumerate() {
-        let cells = all
-            .iter()
-            .map(|(series, _)| series.points.iter().find(|point| point.at == at).map_or(String::new(), cell));
+    let named = |at: &usize| figure.x.get(*at).is_some_and(|place| !place.is_empty());
+    for (at, place) in figure.x.iter().enumerate().filter(|(at, _)| named(at)) {
+        let end = (at + 1..figure.x.len()).find(named).unwrap_or(figure.x.len());
+        let cells = all.iter().map(|(series, _)| {
+            let points = series.points.iter().filter(|point| (at..end).contains(&point.at));
+            cell(&points.flat_map(|point| point.values.iter().copied()).collect::<Vec<f64>>())
+        });
         table.row(std::iter::once(place.clone()).chain(cells).collect());
     }
     table
 }
 
-fn cell(point: &Point) -> String {
-    let Some(summary) = point.summary() else { return String::new() };
+fn cell(values: &[f64]) -> String {
+    let Some(summary) = Summary::of(values) else { return String::new() };
     if summary.count == 1 {
         return significant(summary.mean);
     }
     format!("{} ({}–{})", significant(summary.mean), significant(summary.min), significant(summary.max))
+}
+
+/// What happened meanwhile, where that was noted.
+fn marks(figure: &Figure) -> Option<Table> {
+    let mut table = Table::new(&["meanwhile"]);
+    figure.marks.iter().for_each(|mark| table.row(vec![mark.name.clone()]));
+    (!figure.marks.is_empty()).then_some(table)
 }
 
 /// What limited each place, where that was judged.
@@ -179,8 +191,8 @@ fn section(page: &mut String, outcome: &Outcome) {
         let (image, title) = (escape(&image_name(outcome, figure)), escape(&figure.title));
         let _ = writeln!(page, "<h3>{title}</h3>\n<img src=\"{image}\" alt=\"{title}\">");
         page.push_str(&table_html(&values(figure)));
-        if let Some(limits) = limits(figure) {
-            page.push_str(&table_html(&limits));
+        for table in [limits(figure), marks(figure)].into_iter().flatten() {
+            page.push_str(&table_html(&table));
         }
     }
 }
@@ -204,7 +216,7 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::outcome::{Finding, Form};
+    use super::super::outcome::{Finding, Form, Mark};
     use super::*;
     use crate::machine::Machine;
 
@@ -244,6 +256,22 @@ mod tests {
         {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
+    }
+
+    /// A figure over a minute has six hundred places: a row for each would bury everything else.
+    #[test]
+    fn places_without_a_name_are_in_the_row_of_the_last_one_that_has_one() {
+        let x = ["0", "", "", "5", ""].map(str::to_owned).to_vec();
+        let mut figure = Figure::new("k", "t", ("s", x), "MB/s", Form::Lines);
+        for (at, value) in [10.0, 20.0, 30.0, 1.0, 3.0].into_iter().enumerate() {
+            figure.series_mut("a").record(at, value);
+        }
+        figure.marks = vec![Mark { name: "killed".to_owned(), from: 1.5, to: 1.5 }];
+        let outcome = Outcome { figures: vec![figure], ..outcome("P10") };
+        let text = text(&outcome, false);
+        let rows: Vec<&str> = text.lines().filter(|line| line.contains('–')).map(str::trim).collect();
+        assert_eq!(rows, ["0  20.0 (10.0–30.0)", "5  2.00 (1.00–3.00)"], "{text}");
+        assert!(text.contains("killed") && html(&[outcome]).contains("<td>killed</td>"), "{text}");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::definition::Experiment;
 use super::{
-    g1, g2, g4, g5, g6, g7, g9, g10, g11, g12, g13, g14, g15, l1, l2, p1, p2, p3, p4, p5, p6, p7, p8, p9, r1,
-    raid, sites, w1, w2,
+    g1, g2, g4, g5, g6, g7, g9, g10, g11, g12, g13, g14, g15, l1, l2, p1, p2, p3, p4, p5, p6, p7, p8, p9,
+    p10, r1, raid, sites, w1, w2,
 };
 
 /// All experiments, in the order of their ids.
@@ -37,6 +37,7 @@ pub fn registry() -> &'static [&'static dyn Experiment] {
         &p7::P7,
         &p8::P8,
         &p9::P9,
+        &p10::P10,
         &r1::R1,
         &raid::R2,
         &raid::R3,

@@ -16,6 +16,7 @@ const EXAMPLES: &str = "Examples:
   vazao lab run P4                         minutes; results in ./lab-results/P4.json, plots beside, index.html
   vazao lab run P4 P9 --scale full --out /srv/results
   vazao lab run C1 C2 --peers              GlusterFS and MooseFS in the same hosts and links
+  vazao lab run P10 --workers 4            a data server is killed under 4 writers and 4 readers
   vazao lab run all --json -
   vazao lab report lab-results             the page and the plots again, without measuring
 
@@ -46,6 +47,9 @@ pub struct Args {
     /// Measure other file systems beside ours in C1 and C2: those of GlusterFS and MooseFS whose packages are installed
     #[arg(long)]
     pub peers: bool,
+    /// Writers, and as many readers, of the figure over time of P10 [default: 8; with --scale tiny 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub workers: Option<u16>,
     /// Print the outcomes as JSON to a file, or - for the output instead of the tables
     #[arg(long, value_name = "FILE")]
     pub json: Option<String>,
@@ -89,6 +93,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<(), Error> {
     lab.repeat = args.repeat;
     lab.seed = args.seed;
     lab.peers = args.peers;
+    lab.workers = args.workers.map(usize::from);
     let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
     for (number, experiment) in chosen.iter().enumerate() {
         let About { id, title, .. } = experiment.about();

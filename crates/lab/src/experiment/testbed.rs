@@ -9,6 +9,7 @@ use crate::experiment::Lab;
 use crate::hosts::{BitsPerSecond, Delay, Host, Line, Network, SlowDisk};
 use crate::place::Stop;
 use crate::{Error, child};
+use parking_lot::Mutex;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -94,7 +95,8 @@ const PORT: u16 = 7000;
 /// What a plan became.
 pub struct Testbed<'a> {
     lab: &'a Lab,
-    daemons: Vec<Daemon>,
+    // Daemons are killed and started again while threads put load on them.
+    daemons: Mutex<Vec<Daemon>>,
     clients: Vec<Arc<Host>>,
     servers: Vec<Arc<Host>>,
     client_disks: Vec<PathBuf>,
@@ -110,6 +112,8 @@ pub struct Testbed<'a> {
 
 struct Daemon {
     name: String,
+    host: Arc<Host>,
+    files_max: Option<u64>,
     child: Child,
 }
 
@@ -120,7 +124,7 @@ impl<'a> Testbed<'a> {
         let directory = directory.map_err(Error::at(lab.work.display()))?;
         let mut bed = Testbed {
             lab,
-            daemons: Vec::new(),
+            daemons: Mutex::default(),
             clients: Vec::new(),
             servers: Vec::new(),
             client_disks: Vec::new(),
@@ -228,14 +232,22 @@ impl<'a> Testbed<'a> {
         Ok(path)
     }
 
-    fn daemon(&mut self, name: &str, host: &Host, rest: &str, files_max: Option<u64>) -> Result<(), Error> {
+    fn daemon(&self, name: &str, host: &Arc<Host>, rest: &str, files_max: Option<u64>) -> Result<(), Error> {
         let directory = self.path(name);
         fs::create_dir(&directory).map_err(Error::at(directory.display()))?;
         let address = host.address();
         let head =
             format!("name = \"{name}\"\nlisten = \"{address}:{PORT}\"\nkey_file = \"../cluster.key\"\n");
         self.write(&format!("{name}/node.toml"), &(head + rest))?;
-        let log = fs::File::create(directory.join("log")).map_err(Error::at(directory.display()))?;
+        let child = self.spawn(name, host, files_max)?;
+        self.daemons.lock().push(Daemon { name: name.to_owned(), host: host.clone(), files_max, child });
+        Ok(())
+    }
+
+    fn spawn(&self, name: &str, host: &Host, files_max: Option<u64>) -> Result<Child, Error> {
+        let directory = self.path(name);
+        let log = fs::OpenOptions::new().create(true).append(true).open(directory.join("log"));
+        let log = log.map_err(Error::at(directory.display()))?;
         let mut command = match files_max {
             Some(_) => host.command("prlimit"),
             None => host.command(&self.lab.program),
@@ -254,18 +266,46 @@ impl<'a> Testbed<'a> {
         for disk in &self.disks {
             disk.attach(child.id())?;
         }
-        self.daemons.push(Daemon { name: name.to_owned(), child });
-        Ok(())
+        Ok(child)
+    }
+
+    /// Kills a daemon (SIGKILL): it closes nothing and says goodbye to no one. [`Testbed::start`] has it back.
+    #[allow(clippy::disallowed_methods, reason = "it was killed just before")]
+    pub fn kill(&self, name: &str) -> Result<(), Error> {
+        let mut daemons = self.daemons.lock();
+        let daemon = daemons.iter_mut().find(|daemon| daemon.name == name).ok_or_else(|| no_daemon(name))?;
+        daemon.child.kill().map_err(Error::at(name))?;
+        daemon.child.wait().map(drop).map_err(Error::at(name))
+    }
+
+    /// Starts a daemon again that was killed, with what is on its disks.
+    pub fn start(&self, name: &str) -> Result<(), Error> {
+        // Else the notice of the killed one would be taken for the new one's.
+        match fs::remove_file(self.notice(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::at(name)(error)),
+            _ => {}
+        }
+        let mut daemons = self.daemons.lock();
+        let daemon = daemons.iter_mut().find(|daemon| daemon.name == name).ok_or_else(|| no_daemon(name))?;
+        daemon.child = self.spawn(name, &daemon.host, daemon.files_max)?;
+        drop(daemons);
+        self.wait_ready(name)
+    }
+
+    fn notice(&self, name: &str) -> PathBuf {
+        self.path(name).join("running.json")
     }
 
     /// A node tells that it serves by a file beside its configuration.
-    fn wait_ready(&mut self, name: &str) -> Result<(), Error> {
-        let notice = self.path(name).join("running.json");
+    fn wait_ready(&self, name: &str) -> Result<(), Error> {
+        let notice = self.notice(name);
         let clock = self.lab.clock.clone();
         let deadline_ns = clock.now_ns() + READY_WITHIN.as_nanos() as u64;
         while !notice.exists() {
-            let daemon = self.daemons.iter_mut().find(|daemon| daemon.name == name);
+            let mut daemons = self.daemons.lock();
+            let daemon = daemons.iter_mut().find(|daemon| daemon.name == name);
             let ended = daemon.is_none_or(|daemon| !matches!(daemon.child.try_wait(), Ok(None)));
+            drop(daemons);
             if ended || clock.now_ns() > deadline_ns {
                 let log = fs::read_to_string(self.path(name).join("log")).unwrap_or_default();
                 let said = log.lines().last().unwrap_or("nothing").to_owned();
@@ -336,13 +376,14 @@ impl<'a> Testbed<'a> {
     /// The daemons, for records of their CPU.
     pub fn watched(&self) -> Vec<Watched> {
         let watched = |daemon: &Daemon| Watched { name: daemon.name.clone(), pid: Some(daemon.child.id()) };
-        self.daemons.iter().map(watched).collect()
+        self.daemons.lock().iter().map(watched).collect()
     }
 
     /// The process of a daemon.
     pub fn process(&self, name: &str) -> Result<u32, Error> {
-        let daemon = self.daemons.iter().find(|daemon| daemon.name == name);
-        daemon.map(|daemon| daemon.child.id()).ok_or_else(|| Error::Failed(format!("{name}: no such daemon")))
+        let daemons = self.daemons.lock();
+        let daemon = daemons.iter().find(|daemon| daemon.name == name);
+        daemon.map(|daemon| daemon.child.id()).ok_or_else(|| no_daemon(name))
     }
 
     fn host(&self, client: usize) -> Result<&Arc<Host>, Error> {
@@ -427,12 +468,13 @@ impl<'a> Testbed<'a> {
 impl Drop for Testbed<'_> {
     #[allow(clippy::disallowed_methods, reason = "it was killed just before")]
     fn drop(&mut self) {
-        for daemon in &mut self.daemons {
+        let daemons = self.daemons.get_mut();
+        for daemon in daemons.iter_mut() {
             // A closed standard input tells a daemon to end, as a signal would.
             drop(daemon.child.stdin.take());
         }
         let deadline_ns = self.lab.clock.now_ns() + END_WITHIN.as_nanos() as u64;
-        for daemon in &mut self.daemons {
+        for daemon in daemons.iter_mut() {
             while matches!(daemon.child.try_wait(), Ok(None)) {
                 if self.lab.clock.now_ns() > deadline_ns {
                     let _ = daemon.child.kill();
@@ -442,6 +484,10 @@ impl Drop for Testbed<'_> {
             }
         }
     }
+}
+
+fn no_daemon(name: &str) -> Error {
+    Error::Failed(format!("{name}: no such daemon"))
 }
 
 fn zone_line(zone: &str) -> String {

@@ -30,6 +30,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long another server is waited for before it is looked whether its answer still counts: most answers come sooner.
 const ANSWERED_NS: u64 = 250_000_000;
 
+/// How long a member that catches up may hold up a change: it is left behind then, and begins anew.
+const WALKED_NS: u64 = 1_000_000_000;
+
 /// For so long a member that is no primary tries to have a change made: its group goes on without a primary that is
 /// silent within this.
 const RELAY_NS: u64 = FORWARD_NS + 2 * TERM_NS;
@@ -239,7 +242,8 @@ impl DataService {
         let mut refused = None;
         let mut is_whole = true;
         for (other, sent) in self.submit(change, forward, missing) {
-            let is_waited_for = || self.is_sent_changes(key, other);
+            let until_ns = self.shell.clock().now_ns().saturating_add(WALKED_NS);
+            let is_waited_for = || self.is_waited_for(key, other, until_ns);
             match sent.and_then(|pending| self.await_while(pending, is_waited_for)) {
                 Ok(_) => {
                     progress.has.insert(other);
@@ -266,9 +270,10 @@ impl DataService {
         }
     }
 
-    /// Whether a change goes to another member: it counts, or catches up.
-    fn is_sent_changes(&self, key: Key, other: TargetId) -> bool {
-        self.walked(key) == Some(other) || self.view(key).is_ok_and(|view| view.others.contains(&other))
+    /// Whether the answer of another member is waited for: it counts, or it catches up and is not late yet.
+    fn is_waited_for(&self, key: Key, other: TargetId, until_ns: u64) -> bool {
+        let counts = self.view(key).is_ok_and(|view| view.others.contains(&other));
+        counts || (self.walked(key) == Some(other) && self.shell.clock().now_ns() < until_ns)
     }
 
     /// Waits for another server for as long as its answer is wanted. Errors: also `Timeout`, where it is no more.
