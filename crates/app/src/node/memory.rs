@@ -255,8 +255,8 @@ fn missing(known: &KnownTarget, found: &[Found]) -> MissingTarget {
         Some(Ok(Some(other))) if other.id == known.id => {
             let (id, cluster) = (other.id, other.cluster_id);
             format!(
-                "{shown} holds another directory of t{id} of cluster {cluster:016x} than the node had: is the right disk \
-                 mounted?"
+                "{shown} holds another directory of t{id} than the node had, which belongs to cluster {cluster:016x}: is \
+                 the right disk mounted?"
             )
         }
         Some(Ok(Some(other))) => {

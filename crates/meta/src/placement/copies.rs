@@ -6,6 +6,8 @@
 //!   have copies, is taken only where there is no other in the volume: copies come before zones.
 //! - Of the groups of a target those come first whose members all are of the zone, and have disks that neither are
 //!   nearly full nor keep their servers waiting.
+//! - Of several that are as good a slot takes the one whose other members have the fewest slots of the file by then: so
+//!   not the copies of all slots lie on one target, whose link would limit them.
 
 use crate::membership::cluster::{Cluster, is_tight, is_within};
 use crate::placement::PlacementGroup;
@@ -18,6 +20,9 @@ use vazao_wire::service::Fault;
 /// Groups of a target that are looked at before all are. Which, differs from file to file: were it the ones behind one
 /// that lacks something, their members would get more files than others.
 const ATTEMPTS: u64 = 8;
+
+/// Groups that are looked at for one file, once each of its targets offers one: in large clusters chance spreads them.
+const LOOKED_AT_MAX: usize = 256;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +52,19 @@ struct Drawbacks {
     is_slow_or_tight: bool,
 }
 
+/// A group that a slot can take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Candidate {
+    id: GroupId,
+    members: Vec<TargetId>,
+}
+
 /// The groups that one target offers, all as good.
 #[derive(Clone, Debug)]
 struct Offer {
     lacks: Lacks,
     drawbacks: Drawbacks,
-    groups: Vec<GroupId>,
+    groups: Vec<Candidate>,
 }
 
 /// What the slots of one file can take.
@@ -80,12 +92,25 @@ impl Choices {
 
     /// The groups for the slots of a file, which are to lie on `targets`.
     pub(crate) fn groups_on(&self, targets: &[TargetId]) -> Vec<GroupId> {
-        let group = |(target, slot): (&TargetId, u64)| {
-            let groups = &self.offers.get(target)?.groups;
-            one_of(groups, self.inode.0.wrapping_add(slot << 32))
-        };
-        targets.iter().zip(0..).filter_map(group).collect()
+        let mut slots_of: BTreeMap<TargetId, usize> = BTreeMap::new();
+        let mut taken = Vec::new();
+        for (target, slot) in targets.iter().zip(0..) {
+            let Some(offer) = self.offers.get(target) else { continue };
+            let load = |candidate: &Candidate| -> usize {
+                candidate.members.iter().filter_map(|member| slots_of.get(member)).sum()
+            };
+            let Some(least) = offer.groups.iter().map(load).min() else { continue };
+            let best: Vec<&Candidate> = offer.groups.iter().filter(|group| load(group) == least).collect();
+            let Some(group) = one_of(&best, self.inode.0.wrapping_add(slot << 32)) else { continue };
+            group.members.iter().for_each(|member| *slots_of.entry(*member).or_default() += 1);
+            taken.push(group.id);
+        }
+        taken
     }
+}
+
+fn candidate(id: GroupId, group: &PlacementGroup) -> Candidate {
+    Candidate { id, members: group.membership.current().map(|member| member.target).collect() }
 }
 
 impl Cluster {
@@ -96,7 +121,8 @@ impl Cluster {
         if usable.is_empty() {
             return Err(self.none_serves(now_ns));
         }
-        let offer = |target: &TargetId| Some((*target, self.offer(*target, wanted)?));
+        let offers_max = (LOOKED_AT_MAX / usable.len()).max(1);
+        let offer = |target: &TargetId| Some((*target, self.offer(*target, wanted, offers_max)?));
         let offers: BTreeMap<TargetId, Offer> = usable.iter().filter_map(offer).collect();
         let Some(least) = offers.values().map(|offer| offer.lacks).min() else {
             let text = format!(
@@ -117,19 +143,27 @@ impl Cluster {
         Ok(Choices { inode, targets, near, offers })
     }
 
-    /// The best groups of those that a target leads, or follows in. `None`: there are none. One that lacks nothing is
-    /// mostly found at once.
-    fn offer(&self, target: TargetId, wanted: &Wanted<'_>) -> Option<Offer> {
+    /// Some of the best groups of those that a target leads, or follows in. `None`: there are none. Some that lack
+    /// nothing are mostly found at once.
+    fn offer(&self, target: TargetId, wanted: &Wanted<'_>, offers_max: usize) -> Option<Offer> {
         let led = self.groups.led_with(target, wanted.copies);
+        let (lacks, drawbacks) = (Lacks::default(), Drawbacks::default());
+        let mut groups: Vec<Candidate> = Vec::new();
         for attempt in 0..ATTEMPTS {
             let Some(id) = one_of(led, wanted.inode.0.wrapping_add(attempt << 40)) else { break };
             let Some(group) = self.groups.get(id) else { continue };
-            let (lacks, drawbacks) = self.judged(group, wanted, false);
-            if (lacks, drawbacks) == (Lacks::default(), Drawbacks::default()) {
-                return Some(Offer { lacks, drawbacks, groups: vec![id] });
+            let is_known = groups.iter().any(|candidate| candidate.id == id);
+            if !is_known && self.judged(group, wanted, false) == (lacks, drawbacks) {
+                groups.push(candidate(id, group));
+            }
+            if groups.len() >= offers_max {
+                break;
             }
         }
-        self.best_of_all(target, wanted)
+        match groups.is_empty() {
+            true => self.best_of_all(target, wanted),
+            false => Some(Offer { lacks, drawbacks, groups }),
+        }
     }
 
     fn best_of_all(&self, target: TargetId, wanted: &Wanted<'_>) -> Option<Offer> {
@@ -142,8 +176,10 @@ impl Cluster {
             let (lacks, drawbacks) = self.judged(group, wanted, primary != target);
             match &mut best {
                 Some(best) if (best.lacks, best.drawbacks) < (lacks, drawbacks) => {}
-                Some(best) if (best.lacks, best.drawbacks) == (lacks, drawbacks) => best.groups.push(id),
-                _ => best = Some(Offer { lacks, drawbacks, groups: vec![id] }),
+                Some(best) if (best.lacks, best.drawbacks) == (lacks, drawbacks) => {
+                    best.groups.push(candidate(id, group))
+                }
+                _ => best = Some(Offer { lacks, drawbacks, groups: vec![candidate(id, group)] }),
             }
         }
         best

@@ -264,7 +264,7 @@ pub(crate) fn led_wanted(targets: usize) -> usize {
 }
 
 /// One of these groups, the same for the same key. `None`: there are none.
-pub(super) fn one_of(groups: &[GroupId], key: u64) -> Option<GroupId> {
+pub(super) fn one_of<T: Copy>(groups: &[T], key: u64) -> Option<T> {
     // Neighbouring keys are spread over all groups.
     let at = (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).checked_rem(groups.len() as u64)?;
     groups.get(at as usize).copied()

@@ -283,6 +283,28 @@ fn a_hint_of_copies_that_cannot_be_is_refused_and_nothing_is_set() {
 }
 
 /// Files are not short of copies while others of the volume could take them.
+/// The second copies of all slots could lie on one target: its link took as long as all others together.
+#[test]
+fn the_copies_of_a_files_slots_are_spread_over_all_targets() {
+    let world = World::new();
+    let _all: [Server; 4] = servers(&world);
+    let directory = world.directory(TOP, "safe");
+    for copies in [2, 3] {
+        set(&world, directory, hint(copies, 4)).unwrap();
+        let mut most = 0;
+        for file in 0..50 {
+            let groups = placed(&world, directory, &format!("{copies}.{file}"), 0, "").unwrap();
+            let mut slots_of: std::collections::BTreeMap<TargetId, u32> = Default::default();
+            let members = groups.iter().flat_map(|group| current(&world, *group));
+            members.for_each(|member| *slots_of.entry(member).or_default() += 1);
+            assert_eq!(slots_of.values().sum::<u32>(), 4 * copies);
+            most += slots_of.values().max().unwrap();
+        }
+        let mean = f64::from(most) / 50.0;
+        assert!(mean < f64::from(copies) + 0.4, "{mean} of {copies}");
+    }
+}
+
 #[test]
 fn groups_that_lack_a_copy_or_have_a_full_member_are_taken_only_where_there_are_no_others() {
     let world = World::new();
