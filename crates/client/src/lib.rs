@@ -26,7 +26,8 @@ pub mod statistics;
 mod tests;
 
 pub use administration::{
-    MetadataFinding, MetadataReport, Probe, ScrubFinding, ScrubOrder, ScrubReport, ScrubState,
+    ComparedCopies, CopyDifference, CopyFault, MetadataFinding, MetadataReport, Probe, ScrubFinding,
+    ScrubOrder, ScrubReport, ScrubState,
 };
 pub use cache::{Asked, Listener};
 pub use client::{

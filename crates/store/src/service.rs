@@ -689,6 +689,13 @@ impl DataService {
                     Ok((repaired.encode_to_vec(), Vec::new()))
                 })
             }
+            Method::CompareCopies => {
+                let compare: proto::CompareCopiesRequest = decode(request)?;
+                self.replicate(call, 0, responder, move |service| {
+                    let compared = service.compare_copies(&compare, call.deadline_ns)?;
+                    Ok((compared.encode_to_vec(), Vec::new()))
+                })
+            }
             Method::RestoreBlock => self.restore(call, request, responder),
             Method::LocalDoor => {
                 let door = self.door.read();

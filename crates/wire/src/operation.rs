@@ -203,6 +203,8 @@ operations! {
     RepairObject = 0x0235, RepairObjectRequest, RepairObjectResponse, Safe;
     /// A block that fails its checksum is replaced, from the primary to another member.
     RestoreBlock = 0x0236, RestoreBlockRequest, RestoreBlockResponse, Safe;
+    /// All copies of an object are compared by its primary.
+    CompareCopies = 0x0237, CompareCopiesRequest, CompareCopiesResponse, Safe;
     /// Notes or refuses changes of objects whose file is converted.
     FenceObjects = 0x0238, FenceObjectsRequest, FenceObjectsResponse, Safe;
 

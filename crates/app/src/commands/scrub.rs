@@ -1,5 +1,7 @@
-//! `vazao scrub`: has the servers compare everything on their disks with its checksums.
+//! `vazao scrub`: has the servers compare everything on their disks with its checksums, or all copies of files with one
+//! another.
 
+mod compare;
 pub(super) mod waiting;
 
 use super::metadata::check;
@@ -10,6 +12,7 @@ use crate::format::{self, Lean};
 use crate::output::Output;
 use clap::Args;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use vazao_client::{Client, MetadataReport, ScrubOrder, ScrubReport, ScrubState};
 use vazao_model::TargetId;
 use waiting::{Orders, Stand, state_word};
@@ -20,26 +23,42 @@ Examples:
   vazao scrub
   vazao scrub t3 --rate 50M
   vazao scrub --background && vazao scrub --report --json | jq .targets
+  vazao scrub --compare vz:/data --rate 200M
+  vazao scrub --compare --repair vz:/data/file
 
 What it does:
   The servers read every block from their disks, at most RATE bytes a second on each target,
   and compare it with its checksum; reading and writing go on meanwhile. Without targets
   named the metadata is checked as well, as by `vazao metadata check`.
 
+With --compare:
+  The servers compare all copies of each file below the paths (default: the whole volume),
+  block by block, while programs go on; it proves that they are equal, as readers get them.
+  A damaged block is repaired from a good copy. Where checksums match and contents differ,
+  --repair replaces them by the copy that leads its placement group; without it they are
+  only reported. Servers that have not caught up are not compared. RATE is that of each copy.
+
 When it is interrupted:
-  The servers go on: --stop ends it, --report shows how far they are.
+  The servers go on: --stop ends it, --report shows how far they are. --compare ends at once.
 
 What it finds:
   A damaged block of a file with several copies is repaired from a good one, and counts as
   repaired. Other damage counts in `vazao status` until it is written anew or removed. Exit
-  code 1: there is some that was not repaired.";
+  code 1: there is some that was not repaired, or with --compare copies that are not equal.";
 
 /// Arguments of `vazao scrub`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Targets, as `vazao status` names them [default: all]
-    targets: Vec<String>,
+    /// Targets, as `vazao status` names them [default: all]; with --compare vz:/PATHs [default: vz:/]
+    #[arg(value_name = "TARGET|vz:/PATH")]
+    names: Vec<OsString>,
+    /// Compare all copies of files with one another
+    #[arg(long, conflicts_with_all = ["background", "report", "stop"])]
+    compare: bool,
+    /// Where copies differ, make them as the one that leads
+    #[arg(long, requires = "compare")]
+    repair: bool,
     #[command(flatten)]
     orders: Orders,
     #[command(flatten)]
@@ -49,8 +68,15 @@ pub(crate) struct Arguments {
 /// Does it.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let client = context.client()?;
-    let targets = targets(&client, &arguments.targets)?;
-    let with_metadata = arguments.targets.is_empty();
+    if arguments.compare {
+        let mut output = Output::new(arguments.results.json);
+        let compared = compare::run(&client, &mut output, &arguments);
+        output.finish()?;
+        client.close()?;
+        return compared;
+    }
+    let targets = targets(&client, &arguments.names)?;
+    let with_metadata = arguments.names.is_empty();
     let ask = |order| Found::ask(&client, &targets, with_metadata, order);
     let mut found = ask(arguments.orders.order())?;
     if arguments.orders.waits() {
@@ -112,9 +138,14 @@ impl Found {
 }
 
 /// Those named; else all that can be read.
-fn targets(client: &Client, named: &[String]) -> Outcome<Vec<TargetId>> {
+fn targets(client: &Client, named: &[OsString]) -> Outcome<Vec<TargetId>> {
+    if let Some(path) = named.iter().find(|name| name.as_encoded_bytes().starts_with(b"vz:")) {
+        let path = path.to_string_lossy();
+        return Err(Failure::usage(format!("{path} is no target; --compare compares the copies of files")));
+    }
     if !named.is_empty() {
-        return named.iter().map(|name| Ok(client.administration().find_target(name)?)).collect();
+        let find = |name: &OsString| client.administration().find_target(&name.to_string_lossy());
+        return named.iter().map(|name| Ok(find(name)?)).collect();
     }
     let map = client.refresh_map()?;
     let readable = map.targets.iter().filter(|target| target.state.is_readable());

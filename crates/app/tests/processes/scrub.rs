@@ -110,3 +110,103 @@ fn a_scrub_repairs_damage_of_one_copy_from_the_other_and_status_counts_it() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("restore the file from a copy"), "{said}");
 }
+
+fn json(output: &std::process::Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn damage_of_one_copy_is_repaired_by_a_scrub_and_by_a_comparison_of_copies() {
+    let cluster = cluster_with_copies();
+    let file = noise_file(&cluster.local("file"), 500_000);
+    cluster.ok(&["mkdir", "vz:/d"]);
+    cluster.ok(&["layout", "vz:/d", "--width", "1"]);
+    cluster.ok(&["cp", &file, "vz:/d/file"]);
+    let said = cluster.ok(&["scrub", "--compare", "vz:/d"]);
+    assert!(said.contains("1 object,") && said.contains("all copies are equal"), "{said}");
+    let copies = copies(&cluster);
+    // Other blocks of each, also the last one, which is short.
+    rot(&copies[0], 70_000);
+    rot(&copies[1], 10);
+    rot(&copies[1], 499_999);
+    let output = cluster.run(&["scrub", "--compare", "--rate", "0", "vz:/d/file", "--json"]);
+    let found = json(&output);
+    assert_eq!(output.status.code(), Some(0), "{found}");
+    assert_eq!(
+        (&found["damaged"], &found["repaired"], &found["equal"]),
+        (&3.into(), &3.into(), &true.into()),
+        "{found}"
+    );
+    assert_eq!(found["differences"][0]["path"], "vz:/d/file");
+    assert!(
+        copies.iter().all(|copy| fs::read(copy).expect("is there") == fs::read(&file).expect("is there"))
+    );
+    let said = cluster.ok(&["scrub", "--compare"]);
+    assert!(said.ends_with("all copies are equal\n"), "{said}");
+    // What a scrub of the disks finds is repaired as well.
+    rot(&copies[0], 200_000);
+    let said = cluster.ok(&["scrub", "--rate", "0"]);
+    assert!(said.contains("repaired from another copy"), "{said}");
+    assert!(fs::read(&copies[0]).expect("is there") == fs::read(&file).expect("is there"));
+    support::wait_until("status says so", || cluster.ok(&["status"]).contains("repaired from a copy: 4"));
+    // Of both copies of a block none is good.
+    copies.iter().for_each(|copy| rot(copy, 300_000));
+    let output = cluster.run(&["scrub", "--compare", "--json"]);
+    let found = json(&output);
+    assert_eq!(
+        (output.status.code(), &found["damaged"], &found["repaired"]),
+        (Some(1), &2.into(), &0.into()),
+        "{found}"
+    );
+}
+
+#[test]
+fn copies_that_differ_are_reported_and_made_equal_only_where_that_is_asked_for() {
+    let cluster = cluster_with_copies();
+    let file = noise_file(&cluster.local("file"), 500_000);
+    cluster.ok(&["mkdir", "vz:/d"]);
+    cluster.ok(&["layout", "vz:/d", "--width", "1"]);
+    cluster.ok(&["cp", &file, "vz:/d/file"]);
+    let copies = copies(&cluster);
+    // A block and its checksum from elsewhere in the file: nothing that a checksum could tell.
+    let bytes = fs::read(&copies[1]).expect("is there");
+    let write = |path: &Path, bytes: &[u8], at: u64| {
+        let file = fs::OpenOptions::new().write(true).open(path).expect("opens");
+        file.write_all_at(bytes, at).expect("written");
+    };
+    let sums = copies[1].with_extension("sums");
+    let entry = fs::read(&sums).expect("is there")[128 + 4..128 + 8].to_vec();
+    write(&copies[1], &bytes[65_536..2 * 65_536], 0);
+    write(&sums, &entry, 128);
+    let output = cluster.run(&["scrub", "--compare", "vz:/d", "--json"]);
+    let found = json(&output);
+    assert_eq!(
+        (output.status.code(), &found["differing"], &found["repaired"]),
+        (Some(1), &1.into(), &0.into()),
+        "{found}"
+    );
+    assert_eq!((&found["equal"], &found["differences"][0]["what"]), (&false.into(), &"differs".into()));
+    let output = cluster.run(&["scrub", "--compare", "vz:/d", "--repair"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("replaced by the primary's"), "{said}");
+    assert!(cluster.ok(&["scrub", "--compare", "vz:/d"]).ends_with("all copies are equal\n"));
+    // Whichever of the two leads.
+    assert!(fs::read(&copies[0]).expect("is there") == fs::read(&copies[1]).expect("is there"));
+}
+
+#[test]
+fn what_cannot_be_compared_is_said_in_words() {
+    let cluster = Cluster::start(1);
+    let file = noise_file(&cluster.local("file"), 500_000);
+    cluster.ok(&["cp", &file, "vz:/file"]);
+    let said = cluster.ok(&["scrub", "--compare"]);
+    assert!(said.contains("1 object with one copy: nothing to compare"), "{said}");
+    let said = cluster.fails(&["scrub", "--compare", "vz:/none"]);
+    assert!(said.contains("vz:/none"), "{said}");
+    let said = support::failed(cluster.run(&["scrub", "--compare", "t1"]), 2);
+    assert!(said.contains("vz:"), "{said}");
+    let said = support::failed(cluster.run(&["scrub", "--repair"]), 2);
+    assert!(said.contains("--compare"), "{said}");
+    let said = support::failed(cluster.run(&["scrub", "--compare", "--report"]), 2);
+    assert!(said.contains("--report"), "{said}");
+}

@@ -1,9 +1,11 @@
 //! What an operator does with servers and their data.
 
+mod compare;
 mod metadata;
 mod probe;
 mod scrub;
 
+pub use compare::{ComparedCopies, CopyDifference, CopyFault};
 pub use metadata::{MetadataFinding, MetadataReport};
 pub use probe::Probe;
 pub use scrub::{ScrubFinding, ScrubOrder, ScrubReport, ScrubState};

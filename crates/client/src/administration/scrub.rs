@@ -1,10 +1,10 @@
 //! Scrubbing targets: the servers do it, this asks them.
 
-use super::Administration;
+use super::{Administration, ComparedCopies, compare};
 use crate::data::malformed;
 use crate::{Error, Result};
 use prost::Message;
-use vazao_model::{Code, GroupId, ObjectId, TargetId};
+use vazao_model::{Code, GroupId, InodeId, ObjectId, TargetId};
 pub use vazao_wire::shell::scrub::State as ScrubState;
 use vazao_wire::{Method, op, proto};
 
@@ -71,6 +71,18 @@ pub struct ScrubReport {
 }
 
 impl Administration<'_> {
+    /// Compares all copies of a file. Damaged blocks are repaired from a good copy; where contents differ, those of the
+    /// primary replace the others only with `repair`. `progress` gets the bytes compared with each answer, and says
+    /// whether to go on. Errors: a server that does not answer, or is too old to compare copies.
+    pub fn compare_copies(
+        &self,
+        inode: InodeId,
+        repair: bool,
+        progress: &dyn Fn(u64) -> bool,
+    ) -> Result<ComparedCopies> {
+        compare::compare_copies(self.core, inode, repair, progress)
+    }
+
     /// Gives an order about the scrub of a target, and returns how it stands. Errors: an unknown target, or one that
     /// failed; its server does not answer, or is too old to know of scrubs.
     pub fn scrub(&self, target: TargetId, order: ScrubOrder) -> Result<ScrubReport> {

@@ -62,6 +62,7 @@ pub(crate) use inode::{FreshInode, OpenInode};
 pub(crate) use kept_writes::KeptBudget;
 pub(crate) use length::set_length;
 pub use list::Strided;
+pub(crate) use objects::object_address;
 pub(crate) use opens::{Opens, TOLD_MAX};
 pub use payload::SharedBytes;
 pub(crate) use payload::SharedSlice;

@@ -19,7 +19,7 @@ pub(super) struct How {
 }
 
 /// The address of one object of a file.
-pub(super) fn object_address(inode: u64, layout: &Layout, slot: u32) -> Option<proto::ObjectAddress> {
+pub(crate) fn object_address(inode: u64, layout: &Layout, slot: u32) -> Option<proto::ObjectAddress> {
     let group = *layout.groups.get(slot as usize)?;
     Some(proto::ObjectAddress {
         target: group.target().map_or(0, |target| target.0),

@@ -139,6 +139,41 @@ impl Rig {
         }
     }
 
+    /// Has all copies compared by the one that leads.
+    fn compare(&self, repair: bool) -> proto::CompareCopiesResponse {
+        let primary = self.members()[0];
+        let object = Some(proto::ObjectAddress { target: 0, ..self.address(primary) });
+        let request = proto::CompareCopiesRequest { object, offset: 0, repair };
+        let answer = self.ask::<op::CompareCopies>(primary, &request);
+        assert_eq!(answer.next, 0);
+        answer
+    }
+
+    /// What was found: member, offset, what, whether it is repaired.
+    fn found(&self, repair: bool) -> Vec<(usize, u64, u32, bool)> {
+        let found = |it: &proto::CopyDifference| (it.target as usize, it.offset, it.what, it.repaired);
+        self.compare(repair).differences.iter().map(found).collect()
+    }
+
+    /// The address of a change that one member alone takes, as from its primary.
+    fn behind_the_others(&self, member: usize) -> Option<proto::ObjectAddress> {
+        let record = self.cluster.meta().expect("it is up").record_of_group(self.group).expect("it has one");
+        let forward = proto::Forward { epoch: record.epoch, ..Default::default() };
+        Some(proto::ObjectAddress { target: 0, forward: Some(forward), ..self.address(member) })
+    }
+
+    /// Writes into one copy alone, with checksums that match.
+    fn change_behind(&self, member: usize, offset: u64, bytes: &[u8]) {
+        let checksums = vazao_model::checksum::piece_checksums(offset, bytes);
+        let object = self.behind_the_others(member);
+        let request = proto::WriteRequest { object, offset, checksums, ..Default::default() };
+        let deadline_ns = self.cluster.clock().now_ns() + 5_000_000_000;
+        let (transport, address) = (self.cluster.transport(), format!("data{member}:7070"));
+        let write =
+            vazao_wire::transport::submit::<op::Write>(transport, &address, &request, bytes, deadline_ns);
+        write.wait().expect("fair weather");
+    }
+
     fn all_are_whole(&self) {
         for member in self.members() {
             assert_eq!(self.copy(member).as_ref(), Some(&self.bytes), "{member}");
@@ -242,4 +277,118 @@ fn an_object_that_a_member_lacks_is_made_anew() {
         assert_eq!(rig.told(member), (0, 0, 1), "member {index}");
         assert_eq!(rig.members().len(), 2);
     }
+}
+
+/// What a comparison calls a copy.
+const DAMAGED: u32 = 1;
+const DIFFERS: u32 = 2;
+const MISSING: u32 = 3;
+const OTHER_END: u32 = 4;
+
+#[test]
+fn equal_copies_are_said_to_be_equal() {
+    for copies in [2, 3] {
+        let rig = rig(copies);
+        let answer = rig.compare(false);
+        assert!(answer.exists && answer.differences.is_empty(), "{answer:?}");
+        assert_eq!(
+            (answer.bytes, answer.members.len(), answer.lagging.len()),
+            (LENGTH as u64, copies as usize, 0)
+        );
+    }
+}
+
+#[test]
+fn a_comparison_repairs_damaged_blocks_of_any_copy_and_says_which() {
+    for index in 0..3 {
+        for offset in [0, 2 * BLOCK as u64] {
+            let rig = rig(3);
+            let member = rig.members()[index];
+            rig.rot(member, offset + 5);
+            assert_eq!(rig.found(false), [(member, offset, DAMAGED, true)]);
+            rig.all_are_whole();
+            assert_eq!(rig.found(false), []);
+        }
+    }
+    // Of two copies: another block of each, and one of both.
+    let rig = rig(2);
+    let members = rig.members();
+    rig.rot(members[0], 5);
+    rig.rot(members[1], BLOCK as u64 + 5);
+    members.iter().for_each(|member| rig.rot(*member, 2 * BLOCK as u64 + 5));
+    let mut found = rig.found(true);
+    found.sort_unstable();
+    let last = 2 * BLOCK as u64;
+    let mut expected = vec![
+        (members[0], 0, DAMAGED, true),
+        (members[0], last, DAMAGED, false),
+        (members[1], BLOCK as u64, DAMAGED, true),
+        (members[1], last, DAMAGED, false),
+    ];
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn contents_that_differ_are_reported_and_the_primarys_count_where_that_is_asked_for() {
+    for index in 0..3 {
+        let rig = rig(3);
+        let members = rig.members();
+        let other = vec![7; BLOCK];
+        rig.change_behind(members[index], BLOCK as u64, &other);
+        let wrong: Vec<usize> = match index {
+            0 => members[1..].to_vec(),
+            _ => vec![members[index]],
+        };
+        let expected = |repaired| wrong.iter().map(move |it| (*it, BLOCK as u64, DIFFERS, repaired));
+        assert_eq!(rig.found(false), expected(false).collect::<Vec<_>>());
+        let copy = rig.copy(members[index]).expect("sound");
+        assert_eq!(copy[BLOCK..2 * BLOCK], other, "without repair nothing is changed");
+        assert_eq!(rig.found(true), expected(true).collect::<Vec<_>>());
+        assert_eq!(rig.found(false), []);
+        let first = rig.copy(members[0]).expect("sound");
+        assert_eq!(first[BLOCK..2 * BLOCK] == other, index == 0, "the primary's counts");
+        assert!(members.iter().all(|member| rig.copy(*member).as_ref() == Some(&first)));
+    }
+}
+
+#[test]
+fn copies_that_end_elsewhere_are_reported_and_made_as_long_as_the_primarys() {
+    for is_longer in [true, false] {
+        let rig = rig(2);
+        let member = rig.members()[1];
+        if is_longer {
+            rig.change_behind(member, LENGTH as u64, &[9; 500]);
+        } else {
+            let object = rig.behind_the_others(member);
+            let cut = proto::TruncateObjectRequest { object, length: BLOCK as u64, must_exist: false };
+            rig.ask::<op::TruncateObject>(member, &cut);
+        }
+        let at = if is_longer { LENGTH } else { BLOCK } as u64;
+        assert!(rig.found(false).contains(&(member, at, OTHER_END, false)));
+        assert!(rig.found(true).contains(&(member, at, OTHER_END, true)));
+        assert_eq!(rig.found(false), []);
+        rig.all_are_whole();
+    }
+}
+
+#[test]
+fn a_missing_object_is_reported_and_made_anew_and_members_that_lag_are_named() {
+    let rig = rig(2);
+    let members = rig.members();
+    let disk = rig.cluster.disk(members[1]);
+    for path in files(&disk, "groups", "") {
+        disk.remove(&path).expect("is there");
+    }
+    rig.forget(members[1]);
+    assert_eq!(rig.found(false), [(members[1], 0, MISSING, false)]);
+    rig.rest();
+    rig.all_are_whole();
+    assert_eq!(rig.found(false), []);
+    rig.cluster.pause(members[1], vazao_sim::clock::Pause::Stopped, Duration::from_secs(60));
+    rig.cluster.clock().sleep(Duration::from_secs(10));
+    let answer = rig.compare(false);
+    assert_eq!(answer.members, [members[0] as u32]);
+    assert_eq!(answer.lagging, [members[1] as u32], "it is not compared, and named");
+    assert!(answer.differences.is_empty(), "{answer:?}");
 }

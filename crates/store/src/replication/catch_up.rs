@@ -42,7 +42,7 @@ const PAGE: u32 = 64;
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Bytes of a block's hash.
-const HASH_BYTES: usize = 16;
+pub(super) const HASH_BYTES: usize = 16;
 
 /// Where a walk stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -416,7 +416,7 @@ impl DataService {
     }
 
     /// Has one other member carry out what is so here already.
-    fn send_one(&self, key: Key, other: TargetId, change: &Change) -> Result<(), Fault> {
+    pub(super) fn send_one(&self, key: Key, other: TargetId, change: &Change) -> Result<(), Fault> {
         let forward = self.replication.forward(key, self.view(key)?.epoch, 0, self.record(key));
         for (_, sent) in self.submit(change, &forward, &[other]) {
             if let Err(fault) = sent.and_then(|pending| pending.wait()) {
@@ -548,7 +548,7 @@ const BEGIN: u32 = 1;
 const HAS_ALL: u32 = 2;
 const COUNTS: u32 = 3;
 
-fn hash(block: &[u8]) -> [u8; HASH_BYTES] {
+pub(super) fn hash(block: &[u8]) -> [u8; HASH_BYTES] {
     let digest = Sha256::digest(block);
     std::array::from_fn(|at| digest[at])
 }

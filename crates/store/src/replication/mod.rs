@@ -22,6 +22,7 @@
 
 mod catch_up;
 mod change;
+mod compare;
 mod copy;
 mod even;
 mod follow;

@@ -40,6 +40,11 @@ impl Orders {
         }
     }
 
+    /// Bytes a second; 0: no limit.
+    pub(crate) fn rate_bytes(&self) -> u64 {
+        self.rate
+    }
+
     /// Whether the end is waited for.
     pub(crate) fn waits(&self) -> bool {
         !(self.report || self.stop || self.background)
