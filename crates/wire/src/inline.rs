@@ -243,8 +243,10 @@ impl Pending for InlinePending {
             if now_ns >= until_ns {
                 return false;
             }
-            let left_ns = until_ns.min(self.deadline_ns) - now_ns;
-            self.clock.sleep(WAIT_STEP.min(Duration::from_nanos(left_ns)));
+            let left = Duration::from_nanos(until_ns.min(self.deadline_ns) - now_ns);
+            // For what is lost nothing has to be looked at meanwhile.
+            let is_lost = matches!(self.state, State::Lost);
+            self.clock.sleep(if is_lost { left } else { WAIT_STEP.min(left) });
             if let Some(idle) = &self.idle {
                 idle();
             }
