@@ -150,7 +150,7 @@ impl Cluster {
         let (lacks, drawbacks) = (Lacks::default(), Drawbacks::default());
         let mut groups: Vec<Candidate> = Vec::new();
         for attempt in 0..ATTEMPTS {
-            let Some(id) = one_of(led, wanted.inode.0.wrapping_add(attempt << 40)) else { break };
+            let Some(id) = one_of(led, wanted.inode.0.wrapping_add(attempt << 32)) else { break };
             let Some(group) = self.groups.get(id) else { continue };
             let is_known = groups.iter().any(|candidate| candidate.id == id);
             if !is_known && self.judged(group, wanted, false) == (lacks, drawbacks) {
