@@ -1,12 +1,12 @@
 //! Which member of a placement group of several is asked for what all of them have.
 //!
 //! One that is slow or silent comes last. Else the own machine first, then the nearest, then one with few reads under
-//! way. Among equals a hash decides, the same one for a whole region of an object: so each copy's page cache holds
-//! other regions, and a stream stays where it is read ahead.
+//! way. Among equals a hash decides, the same for a region of all objects of a file: so each copy's page cache holds
+//! other regions, and a stream stays where it is read ahead. It says how far behind the primary the member is that is
+//! asked: primaries of a file's objects are different targets, and so are those that follow next.
 
 use crate::servers::{Member, Server};
 use prost::Message;
-use std::cmp::Reverse;
 use vazao_model::TargetId;
 use vazao_wire::{Method, proto};
 
@@ -46,8 +46,7 @@ pub(super) fn region(method: Method, message: &[u8]) -> Option<u64> {
         _ => return None,
     };
     let object = object.unwrap_or_default();
-    let place = object.inode.wrapping_mul(64).wrapping_add(u64::from(object.slot));
-    Some(mix(mix(place).wrapping_add(offset / REGION_BYTES)))
+    Some(mix(mix(object.inode).wrapping_add(offset / REGION_BYTES)))
 }
 
 /// Spreads numbers that are close to each other (the finaliser of MurmurHash3).
@@ -73,17 +72,21 @@ pub(super) fn to_read(
     let slow_ns = best_ns.saturating_mul(SLOW).saturating_add(SLOW_NS);
     let under_way = |member: &Member| member.server.pace.copies.under_way();
     let busy = members.iter().map(under_way).min().unwrap_or(0).saturating_mul(2).saturating_add(BUSY);
-    members.iter().filter(|member| !is_asked(member.target)).min_by_key(|member| {
+    let count = members.len().max(1);
+    let first = (region % count as u64) as usize;
+    let left = members.iter().enumerate().filter(|(_, member)| !is_asked(member.target));
+    let best = left.min_by_key(|(at, member)| {
         let is_avoided = member.is_out || member.server.pace.copies.is_avoided(now_ns);
-        let spread = Reverse(mix(region ^ mix(u64::from(member.target.0))));
+        let behind_first = (at + count - first) % count;
         (
             is_avoided || usual(member) > slow_ns,
             !is_here(&member.server),
             pace(member) > far_ns,
             under_way(member) > busy,
-            spread,
+            behind_first,
         )
-    })
+    });
+    best.map(|(_, member)| member)
 }
 
 /// The next member for a change: the primary, or another one that passes it on. One that was silent comes last: until
@@ -148,6 +151,19 @@ mod tests {
         assert_eq!(shares(&members, "n2:1"), [0, 300, 0]);
     }
 
+    /// Of a file over four targets two had nothing to do with a stream, and two twice as much.
+    #[test]
+    fn a_stream_of_a_file_reads_from_all_targets_alike() {
+        let members = members(0);
+        let group =
+            |first: usize| -> Vec<Member> { (0..3).map(|at| members[(first + at) % 3].clone()).collect() };
+        for region in 0..20 {
+            let asked: std::collections::BTreeSet<u32> =
+                (0..3).map(|slot| chosen(&group(slot), mix(region), "")).collect();
+            assert_eq!(asked.len(), 3, "region {region}");
+        }
+    }
+
     #[test]
     fn one_that_is_far_silent_avoided_slow_or_busy_is_left_to_the_others() {
         let far = members(0);
@@ -182,7 +198,7 @@ mod tests {
         };
         assert_eq!(read(1, 0, 0), read(1, 0, REGION_BYTES - 1));
         assert_ne!(read(1, 0, 0), read(1, 0, REGION_BYTES));
-        assert_ne!(read(1, 0, 0), read(1, 1, 0));
+        assert_eq!(read(1, 0, 0), read(1, 1, 0), "of all objects of a file");
         assert_ne!(read(1, 0, 0), read(2, 0, 0));
         assert_eq!(region(Method::Write, &[]), None);
     }

@@ -136,8 +136,8 @@ impl Responder for Kept {
 
 impl Service for Slow {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
-        if request.method == Method::Ping {
-            // It needs no disk.
+        if matches!(request.method, Method::Ping | Method::StatObject) {
+            // They need no disk.
             return self.server.handle(request, responder);
         }
         let mut kept = Kept(None);
