@@ -62,8 +62,7 @@ struct Peer {
 /// What members say that have started anew: they go on alone where no process of another current member is left.
 fn leads(data: &DataService) -> impl Iterator<Item = ((TargetId, GroupId), proto::MemberReport)> {
     data.leases.started_anew().into_iter().filter_map(|(target, group, report)| {
-        // One that is empty has nothing to go on with, whatever the record says.
-        let own = data.targets.iter().find(|own| own.id() == target && !own.is_empty())?;
+        let own = data.targets.iter().find(|own| own.id() == target && !own.must_not_lead())?;
         let lead = Some(proto::MemberLead { kept_power: own.kept_power() });
         Some(((target, group), proto::MemberReport { lead, ..report }))
     })

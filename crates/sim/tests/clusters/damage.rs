@@ -6,6 +6,7 @@ use vazao_disk::{Disk, MemoryDisk};
 use vazao_meter::Clock;
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, GroupId, InodeId, LayoutHint, TargetId};
+use vazao_sim::network::End;
 use vazao_sim::{Cluster, ClusterOptions};
 use vazao_wire::transport::call;
 use vazao_wire::{op, proto};
@@ -139,6 +140,15 @@ impl Rig {
         }
     }
 
+    /// The object is gone from a member's disk.
+    fn lose(&self, member: usize) {
+        let disk = self.cluster.disk(member);
+        for path in files(&disk, "groups", "") {
+            disk.remove(&path).expect("is there");
+        }
+        self.forget(member);
+    }
+
     /// Has all copies compared by the one that leads.
     fn compare(&self, repair: bool) -> proto::CompareCopiesResponse {
         let primary = self.members()[0];
@@ -266,17 +276,54 @@ fn an_object_that_a_member_lacks_is_made_anew() {
     for index in 0..2 {
         let rig = rig(2);
         let member = rig.members()[index];
-        let disk = rig.cluster.disk(member);
-        for path in files(&disk, "groups", "") {
-            disk.remove(&path).expect("is there");
-        }
-        rig.forget(member);
+        rig.lose(member);
         assert!(rig.report(member, 0, true), "it is missing");
         rig.rest();
         rig.all_are_whole();
         assert_eq!(rig.told(member), (0, 0, 1), "member {index}");
         assert_eq!(rig.members().len(), 2);
     }
+}
+
+/// A change of an object that one copy had lost: that copy got the changed bytes alone, and its readers zeros for all
+/// others; where the primary had lost it, it was removed from all.
+#[test]
+fn a_change_of_an_object_that_a_member_has_lost_waits_until_it_is_made_anew() {
+    for copies in [2, 3] {
+        for index in 0..copies as usize {
+            let mut rig = rig(copies);
+            let member = rig.members()[index];
+            rig.lose(member);
+            rig.file.write_at(&[7; 100], 10).expect("kept");
+            rig.file.sync().expect("another copy has it all");
+            rig.bytes[10..110].fill(7);
+            assert_eq!(rig.read(), rig.bytes, "member {index} of {copies}");
+            rig.rest();
+            rig.all_are_whole();
+            assert_eq!(rig.told(member), (0, 0, 1), "member {index} of {copies}");
+        }
+    }
+}
+
+/// Each change of an object that the empty disk did not have yet made it begin anew.
+#[test]
+fn an_empty_disk_is_filled_while_what_it_lacks_is_written_to_all_the_time() {
+    let mut rig = rig(2);
+    let member = rig.members()[1];
+    rig.cluster.end(member, End::Kill);
+    let disk = rig.cluster.disk(member);
+    for path in files(&disk, "groups", "") {
+        disk.remove(&path).expect("is there");
+    }
+    for round in 0..400_usize {
+        let (at, byte) = (round % 3 * BLOCK + 5, (round % 250) as u8);
+        rig.file.write_at(&[byte; 100], at as u64).expect("kept");
+        rig.file.sync().expect("the other one has it");
+        rig.bytes[at..at + 100].fill(byte);
+        rig.cluster.clock().sleep(Duration::from_millis(50));
+    }
+    assert_eq!(rig.members().len(), 2, "it counts again");
+    rig.all_are_whole();
 }
 
 /// What a comparison calls a copy.
@@ -376,11 +423,7 @@ fn copies_that_end_elsewhere_are_reported_and_made_as_long_as_the_primarys() {
 fn a_missing_object_is_reported_and_made_anew_and_members_that_lag_are_named() {
     let rig = rig(2);
     let members = rig.members();
-    let disk = rig.cluster.disk(members[1]);
-    for path in files(&disk, "groups", "") {
-        disk.remove(&path).expect("is there");
-    }
-    rig.forget(members[1]);
+    rig.lose(members[1]);
     assert_eq!(rig.found(false), [(members[1], 0, MISSING, false)]);
     rig.rest();
     rig.all_are_whole();

@@ -6,8 +6,8 @@
 //! - Only a block that fails its own checksum is replaced. That is looked at under the object's lock, in the moment in
 //!   which it is written.
 //! - An object that is made anew is *unfinished* until it has everything. Nothing of it is read meanwhile, as zeros
-//!   would pass for its bytes; changes are carried out. A process that starts anew has none: as a member of its groups
-//!   it catches up first.
+//!   would pass for its bytes; changes are carried out. The file BOOT says so: a process that starts anew catches up
+//!   first as a member of its groups, and until then leads none.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -23,6 +23,8 @@ pub(crate) struct Restores {
     blocks: AtomicU64,
     objects: AtomicU64,
     unfinished: Mutex<BTreeSet<ObjectId>>,
+    /// BOOT says that there are some. Taken before `unfinished`.
+    is_noted: Mutex<bool>,
 }
 
 /// A block that matches its checksum; of the last one of an object what there is.
@@ -38,9 +40,29 @@ impl Restores {
         (self.blocks.load(Ordering::Relaxed), self.objects.load(Ordering::Relaxed))
     }
 
-    /// An object is made anew.
-    pub(crate) fn begin_object(&self, id: ObjectId) {
+    /// An object is made anew. `note`: has BOOT say so.
+    pub(crate) fn begin_object(
+        &self,
+        id: ObjectId,
+        note: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut is_noted = self.is_noted.lock();
+        if !*is_noted {
+            note()?;
+            *is_noted = true;
+        }
         self.unfinished.lock().insert(id);
+        Ok(())
+    }
+
+    /// Takes back what BOOT says, once no object is unfinished.
+    pub(crate) fn review(&self, take_back: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+        let mut is_noted = self.is_noted.lock();
+        if *is_noted && self.unfinished.lock().is_empty() {
+            take_back()?;
+            *is_noted = false;
+        }
+        Ok(())
     }
 
     /// It has everything, or is no more.

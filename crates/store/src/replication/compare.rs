@@ -91,7 +91,7 @@ impl DataService {
     }
 
     /// Whether an object has changes of which it is not known who has them.
-    fn is_uneven(&self, key: Key, object: ObjectId) -> bool {
+    pub(super) fn is_uneven(&self, key: Key, object: ObjectId) -> bool {
         let table = self.replication.table.lock();
         let is_of = |led: &super::Led| led.uneven.values().any(|touched| touched.object == object);
         table.led.get(&key).is_some_and(is_of)
@@ -260,7 +260,7 @@ impl Comparison<'_> {
 
 impl DataService {
     /// Says to another member that it lacks an object, which it then makes anew.
-    fn say_missing(&self, other: TargetId, object: ObjectId) {
+    pub(super) fn say_missing(&self, other: TargetId, object: ObjectId) {
         let Ok((transport, server)) = self.way_to(other) else { return };
         let object = Some(even::address(object));
         let request = proto::ReportDamageRequest { object, offset: 0, missing: true };

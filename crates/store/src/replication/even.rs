@@ -97,6 +97,7 @@ impl DataService {
         }
         // What is made anew here is not what the others are to have.
         target.restores.check_finished(touched.object)?;
+        self.check_none_lost(key, target, touched.object, &self.all_uneven(key, touched))?;
         let object = Some(address(touched.object));
         let (objects, must_exist) = (vec![address(touched.object)], false);
         let state = target.stat(touched.object).map_err(fault)?;
@@ -119,6 +120,14 @@ impl DataService {
             self.push(key, &Change::new(Body::Write(empty)), deadline_ns)?;
         }
         Ok(())
+    }
+
+    /// The bytes of an object that are uneven, with those `touched`.
+    fn all_uneven(&self, key: Key, touched: &Touched) -> Vec<Range<u64>> {
+        let table = self.replication.table.lock();
+        let known = table.led.get(&key).into_iter().flat_map(|led| led.uneven.values());
+        let of_object = known.filter(|known| known.object == touched.object);
+        of_object.chain([touched]).flat_map(|known| known.ranges.iter().cloned()).collect()
     }
 
     fn push_bytes(

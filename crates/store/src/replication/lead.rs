@@ -136,7 +136,7 @@ impl DataService {
         // Under the lock, which orders it with later forms of the change.
         target.admit(id, Terms::of(change.address(), change.must_exist()))?;
         if change.must_exist() && !target.exists(id).map_err(fault)? {
-            return Err(Fault::new(Code::NotFound, format!("object {id}")));
+            return Err(self.absent(key, target, id));
         }
         let touched = Touched { object: id, ranges };
         let number = self.replication.begin(key);
@@ -201,7 +201,8 @@ impl DataService {
                     Ok(true) => {}
                     Ok(false) if !self.pause() => return Outcome::Unresolved(not_all(key)),
                     Ok(false) => {}
-                    Err(refused) => return Outcome::Refused(refused),
+                    Err(fault) if is_refusal(fault.code) => return Outcome::Refused(fault),
+                    Err(fault) => return Outcome::Unresolved(fault),
                 }
                 continue;
             }
@@ -229,7 +230,8 @@ impl DataService {
         }
     }
 
-    /// Sends a change to those who lack it. False: one of them has to be sent it again. Errors: one refuses it.
+    /// Sends a change to those who lack it. False: one of them has to be sent it again. Errors: one refuses it, or has
+    /// lost the object.
     fn send_to_all(
         &self,
         change: &Change,
@@ -248,6 +250,13 @@ impl DataService {
                 Ok(_) => {
                     progress.has.insert(other);
                     self.leases.set_failing(key, other, false);
+                }
+                Err(fault) if fault.code == Code::NotFound && change.must_exist() => {
+                    match counting.contains(&other) {
+                        true => refused = Some(self.lost_at(change, other)),
+                        // It catches up, and gets the object as it is by then.
+                        false => _ = progress.has.insert(other),
+                    }
                 }
                 Err(fault) if !counting.contains(&other) => {
                     tracing::debug!(group = %key.1, target_id = other.0, %fault, "it falls behind again");

@@ -26,7 +26,7 @@ use std::time::Duration;
 use vazao_model::checksum::{crc32c, first_mismatch, piece_count};
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, GroupId, ObjectId, TargetId};
-use vazao_wire::op::{Read, RepairObject, RestoreBlock};
+use vazao_wire::op::{ObjectRanges, Read, RepairObject, RestoreBlock};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{call, submit};
@@ -39,6 +39,9 @@ const REPAIR_NS: u64 = 3 * BLOCK_NS;
 
 /// Between two repairs of a scrub, on one target. Other damage is repaired once in a turn of [`crate::Peers`].
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Ranges of data that are looked at whether an object is new.
+const RANGES_MAX: u32 = 1024;
 
 /// Bytes of a missing object that are sent under one lock, and for one request.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -252,10 +255,11 @@ impl DataService {
             let text = format!("object {object}: byte {} begins no block of 64 KiB", request.offset);
             return Err(Fault::new(Code::BadRequest, text));
         }
-        self.take_over(key, deadline_ns)?;
         if request.missing {
+            // Also before it has evened out what was under way: that may wait for this.
             return self.send_missing(key, other, target, object, request.offset);
         }
+        self.take_over(key, deadline_ns)?;
         let range = request.offset..request.offset.saturating_add(BLOCK);
         let _held = self.lock_piece(target, object, range.clone())?;
         let exists = target.extent(object).map_err(fault)?.0;
@@ -314,6 +318,72 @@ impl DataService {
         Ok(proto::RepairObjectResponse { exists: true, length: 0, next: at })
     }
 
+    /// Why an object cannot be changed that is not here, and is to exist. Where another member has it, this one has
+    /// lost it, and makes it anew.
+    pub(super) fn absent(&self, key: Key, target: &Arc<Target>, object: ObjectId) -> Fault {
+        let not_found = || Fault::new(Code::NotFound, format!("object {object}"));
+        let others = match self.view(key) {
+            Ok(view) => view.others,
+            Err(fault) => return fault,
+        };
+        for other in others {
+            match self.ask_blocks(key, other, object, 0..0) {
+                Ok(theirs) if theirs.exists && !self.is_uneven(key, object) => {
+                    let _ = target.note_reported(object, Place::Missing);
+                    return being_made_anew(object, key.0);
+                }
+                Ok(theirs) if theirs.exists => return being_made_anew(object, key.0),
+                Ok(_) => {}
+                Err(fault) => return Fault::new(Code::Unavailable, fault.to_string()),
+            }
+        }
+        not_found()
+    }
+
+    /// A member does not have an object that this one has, which it makes anew then.
+    pub(super) fn lost_at(&self, change: &Change, other: TargetId) -> Fault {
+        let object = change.address().map(crate::ops::object);
+        let Some(Ok(object)) = object else { return Fault::new(Code::BadRequest, "a change of no object") };
+        self.say_missing(other, object);
+        being_made_anew(object, other)
+    }
+
+    /// Before what is uneven in an object is evened out: a member that has lost it, this one or another, makes it anew
+    /// first, or the bytes that are sent would pass for all of it. Where there is nothing but these, in `sent`, it is
+    /// new, or removed, and not lost.
+    pub(super) fn check_none_lost(
+        &self,
+        key: Key,
+        target: &Target,
+        object: ObjectId,
+        sent: &[Range<u64>],
+    ) -> Result<(), Fault> {
+        let exists = target.extent(object).map_err(fault)?.0;
+        for other in self.view(key)?.others {
+            if self.ask_blocks(key, other, object, 0..0)?.exists == exists {
+                continue;
+            }
+            let of_whole = if exists {
+                target.ranges(object, 0, RANGES_MAX).map_err(fault)?
+            } else {
+                let (transport, server) = self.way_to(other)?;
+                let address = Some(even::address(object));
+                let request = proto::ObjectRangesRequest { object: address, offset: 0, limit: RANGES_MAX };
+                call::<ObjectRanges>(transport, &server, &request, transport.clock().now_ns() + BLOCK_NS)?
+            };
+            if !has_more(&of_whole, sent) {
+                continue;
+            }
+            if exists {
+                self.say_missing(other, object);
+                return Err(being_made_anew(object, other));
+            }
+            let _ = target.note_reported(object, Place::Missing);
+            return Err(being_made_anew(object, key.0));
+        }
+        Ok(())
+    }
+
     /// Makes an object anew that is missing here. False: it is there.
     fn make_anew(&self, key: Key, target: &Arc<Target>, object: ObjectId) -> Result<bool, Fault> {
         let is_begun = target.restores.check_finished(object).is_err();
@@ -321,7 +391,7 @@ impl DataService {
             return Ok(false);
         }
         // Before it is there.
-        target.restores.begin_object(object);
+        target.begin_object(object)?;
         let mut at = 0;
         loop {
             let sent = match self.view(key)?.is_primary {
@@ -341,6 +411,8 @@ impl DataService {
                 let text = format!("object {object}: {} of its {} bytes are here", here.1, sent.length);
                 return Err(Fault::new(Code::Unavailable, text));
             }
+            // As durable as it is elsewhere.
+            target.sync(object).map_err(fault)?;
             // Removed meanwhile: then it is no more on the list of those that are made anew, either.
             if target.restores.end_object(object) {
                 target.restores.count_object();
@@ -437,6 +509,25 @@ impl DataService {
     }
 }
 
+/// Whether an object has data outside of these bytes, whole blocks.
+fn has_more(of: &proto::ObjectRangesResponse, sent: &[Range<u64>]) -> bool {
+    let is_sent = |data: &proto::DataRange| {
+        let (mut at, end) = (data.offset, data.offset + data.length);
+        while at < end {
+            let covers = |range: &&Range<u64>| range.start / BLOCK * BLOCK <= at && at < range.end;
+            let Some(range) = sent.iter().find(covers) else { return false };
+            at = range.end.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX);
+        }
+        true
+    };
+    !of.complete || !of.ranges.iter().all(is_sent)
+}
+
+fn being_made_anew(object: ObjectId, target: TargetId) -> Fault {
+    let text = format!("object {object}: {target} has lost it, and makes it anew from another copy");
+    Fault::new(Code::Unavailable, text)
+}
+
 fn no_copy(object: ObjectId) -> Fault {
     Fault::new(Code::Corrupt, format!("object {object}: no other copy is good"))
 }
@@ -482,5 +573,27 @@ fn is_block_sound(target: &Target, id: ObjectId, offset: u64) -> Result<bool, Fa
         Ok(()) => Ok(true),
         Err(fault) if fault.code == Code::Corrupt => Ok(false),
         Err(fault) => Err(fault),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_with_data_beside_what_is_sent_is_not_new() {
+        let of = |ranges: &[(u64, u64)]| proto::ObjectRangesResponse {
+            exists: true,
+            length: 0,
+            ranges: ranges.iter().map(|&(offset, length)| proto::DataRange { offset, length }).collect(),
+            complete: true,
+        };
+        let sent = [100..300, 5 * BLOCK..7 * BLOCK];
+        assert!(!has_more(&of(&[]), &sent), "it has none");
+        assert!(!has_more(&of(&[(0, BLOCK), (5 * BLOCK, 2 * BLOCK)]), &sent), "the blocks that were touched");
+        assert!(has_more(&of(&[(0, BLOCK + 1)]), &sent));
+        assert!(has_more(&of(&[(4 * BLOCK, 3 * BLOCK)]), &sent));
+        assert!(!has_more(&of(&[(0, 9 * BLOCK)]), &[WHOLE]), "it is removed");
+        assert!(has_more(&proto::ObjectRangesResponse { complete: false, ..of(&[]) }, &sent));
     }
 }

@@ -39,6 +39,9 @@ impl Target {
             tracing::warn!(%fault, "the sweep after an unclean stop is held up");
         }
         self.review_damage();
+        if let Err(fault) = self.restores.review(|| self.begin_anew()) {
+            tracing::warn!(%fault, "it goes on to say that an object is not whole");
+        }
         if !self.epochs.is_dirty() {
             self.dirty_since_ns.store(0, Ordering::Relaxed);
             return;

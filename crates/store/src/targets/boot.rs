@@ -3,7 +3,7 @@
 //!
 //! A loss stays noted over any number of starts, until this target's placement groups know of it: a process that was
 //! killed before it could say so must not leave behind that the machine ran on since. So does that the directory began
-//! empty, in the place of a lost one.
+//! empty, in the place of a lost one, and that an object of it was being made anew and is not whole.
 
 use std::io;
 use vazao_disk::{Disk, Open};
@@ -14,6 +14,8 @@ const LOST: &str = "lost\n";
 
 const EMPTY: &str = "empty\n";
 
+const UNFINISHED: &str = "unfinished\n";
+
 /// A boot id in hexadecimal digits, and the end of a line.
 const BYTES: usize = 17;
 
@@ -21,11 +23,11 @@ const BYTES: usize = 17;
 pub(crate) fn kept_power(disk: &dyn Disk, is_clean: bool) -> io::Result<bool> {
     let found = read(disk)?;
     let ran_on = found == line(disk) && disk.boot_id() != 0;
-    let kept = ![LOST, EMPTY].contains(&found.as_str()) && (ran_on || is_clean);
-    let now = match (kept, found.as_str()) {
-        (true, _) => line(disk),
-        (false, EMPTY) => EMPTY.to_owned(),
-        (false, _) => LOST.to_owned(),
+    let kept = ![LOST, EMPTY, UNFINISHED].contains(&found.as_str()) && (ran_on || is_clean);
+    let now = match kept {
+        true => line(disk),
+        false if lacks_objects(&found) => found.clone(),
+        false => LOST.to_owned(),
     };
     if found != now {
         write(disk, &now)?;
@@ -33,9 +35,18 @@ pub(crate) fn kept_power(disk: &dyn Disk, is_clean: bool) -> io::Result<bool> {
     Ok(kept)
 }
 
-/// Nothing is there of what was written to the target before, and its groups may not know of it yet.
-pub(crate) fn is_empty(disk: &dyn Disk) -> io::Result<bool> {
-    Ok(read(disk)? == EMPTY)
+/// Whole objects, or parts of one, are not there that were synced, and the target's groups may not know of it yet.
+pub(crate) fn must_not_lead(disk: &dyn Disk) -> io::Result<bool> {
+    Ok(lacks_objects(&read(disk)?))
+}
+
+fn lacks_objects(line: &str) -> bool {
+    [EMPTY, UNFINISHED].contains(&line)
+}
+
+/// Notes that an object is being made anew; [`begin_anew`] that it is whole.
+pub(crate) fn begin_object(disk: &dyn Disk) -> io::Result<()> {
+    write(disk, UNFINISHED)
 }
 
 /// Notes that of a new directory.
@@ -91,7 +102,7 @@ mod tests {
     fn a_directory_that_began_empty_is_so_until_the_groups_know_of_it() {
         let disk = MemoryDisk::new(1);
         begin_empty(&disk.boot()).expect("it answers");
-        let is_empty = || is_empty(&disk.boot()).expect("it answers");
+        let is_empty = || must_not_lead(&disk.boot()).expect("it answers");
         assert!(is_empty() && !start(&disk, true));
         disk.kill();
         assert!(!start(&disk, false) && is_empty(), "over any number of starts");
@@ -100,6 +111,20 @@ mod tests {
         begin_anew(&disk.boot()).expect("it answers");
         disk.kill();
         assert!(start(&disk, false) && !is_empty());
+    }
+
+    /// A process that was killed while it made an object anew went on alone with the part of it that was there.
+    #[test]
+    fn an_object_that_is_not_whole_is_known_of_until_the_groups_know() {
+        let disk = MemoryDisk::new(1);
+        assert!(start(&disk, true));
+        begin_object(&disk.boot()).expect("it answers");
+        let must_not_lead = || must_not_lead(&disk.boot()).expect("it answers");
+        disk.kill();
+        assert!(!start(&disk, true) && must_not_lead(), "nor does a clean stop help");
+        begin_anew(&disk.boot()).expect("it answers");
+        disk.kill();
+        assert!(start(&disk, false) && !must_not_lead());
     }
 
     /// The process after the one that had found the loss took the machine for one that ran on.

@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock};
 use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::limits::HEARTBEAT_MS;
-use vazao_model::{Code, TargetId, TargetState};
+use vazao_model::{Code, ObjectId, TargetId, TargetState};
 use vazao_wire::proto::HistoryMark;
 use vazao_wire::service::Fault;
 
@@ -51,8 +51,9 @@ pub(crate) struct Target {
     /// Whatever the processes before this one had answered is there, also what was not synced; once its groups know of
     /// a loss, that is over.
     kept_power: AtomicBool,
-    /// It began empty in the place of a lost one, and its groups may have it in their records as it was before.
-    is_empty: AtomicBool,
+    /// It began empty in the place of a lost one, or its last process left an object that is not whole; its groups may
+    /// have it in their records as it was before.
+    must_not_lead: AtomicBool,
     /// Another directory has taken its place: it is none of this server's targets any more.
     is_retired: AtomicBool,
     pub(crate) epochs: Epochs,
@@ -109,13 +110,25 @@ impl Target {
     pub(crate) fn begin_anew(&self) -> Result<(), Fault> {
         boot::begin_anew(&*self.disk).map_err(|error| self.write_fault(boot::FILE, &error))?;
         self.kept_power.store(true, Ordering::Release);
-        self.is_empty.store(false, Ordering::Release);
+        self.must_not_lead.store(false, Ordering::Release);
         Ok(())
     }
 
-    /// True for one that must not lead, as it has nothing that its groups may count on.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.is_empty.load(Ordering::Acquire)
+    /// An object is made anew. Errors: the target's groups do not know yet what was lost with power; BOOT cannot be
+    /// written.
+    pub(crate) fn begin_object(&self, id: ObjectId) -> Result<(), Fault> {
+        self.restores.begin_object(id, || {
+            if !self.kept_power() {
+                let text = format!("object {id} is made anew once all placement groups know of this process");
+                return Err(Fault::new(Code::Unavailable, text));
+            }
+            boot::begin_object(&*self.disk).map_err(|error| self.write_fault(boot::FILE, &error))
+        })
+    }
+
+    /// True for one of which its groups may count on objects that it lacks, or parts of them.
+    pub(crate) fn must_not_lead(&self) -> bool {
+        self.must_not_lead.load(Ordering::Acquire)
     }
 
     /// Another directory takes its place. Nothing that is under way finds it any more.
@@ -154,14 +167,14 @@ impl Target {
                 format!("check the disk, restart the machine, then remove {label}/{}", failure::FILE);
             let _ = failure.set(format!("{reason} (noted earlier; to use it again: {remedy})"));
         }
-        let is_empty = boot::is_empty(&*disk).map_err(place)?;
+        let must_not_lead = boot::must_not_lead(&*disk).map_err(place)?;
         let kept_power = boot::kept_power(&*disk, epochs.suspects().is_none()).map_err(place)?;
         let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
         Ok(Target {
             label: label.to_owned(),
             boot: identity.boot_of(&*disk),
             kept_power: AtomicBool::new(kept_power),
-            is_empty: AtomicBool::new(is_empty),
+            must_not_lead: AtomicBool::new(must_not_lead),
             is_retired: AtomicBool::new(false),
             disk,
             epochs,

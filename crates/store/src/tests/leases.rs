@@ -425,3 +425,25 @@ fn a_target_that_began_empty_asks_to_lead_nothing_before_its_groups_know_of_it()
         assert!(asks_to_lead(&meta), "it has everything");
     }
 }
+
+/// The part of an object that had been made anew would have been served as all of it.
+#[test]
+fn a_target_whose_object_was_not_whole_when_it_ended_asks_to_lead_nothing() {
+    for is_whole in [false, true] {
+        let (mut rig, meta) = rig();
+        meta.0.lock().groups = vec![group_members(group(2), &pair(5))];
+        beat(&rig);
+        let (target, id) = (Arc::clone(&rig.service.targets[0]), (&address(8)).into());
+        target.begin_object(id).expect("noted");
+        if is_whole {
+            assert!(target.restores.end_object(id));
+            target.restores.review(|| target.begin_anew()).expect("noted");
+        }
+        drop(target);
+        rig.restart();
+        meta.0.lock().process = 6;
+        beat(&rig);
+        turns(&rig, &mut Peers::default(), 3_000);
+        assert_eq!(asks_to_lead(&meta), is_whole);
+    }
+}
