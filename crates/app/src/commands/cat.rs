@@ -1,7 +1,7 @@
 //! `vazao cat`: contents to standard output.
 
 use crate::context::Context;
-use crate::failure::{At, Failure, Outcome, report};
+use crate::failure::{At, Failure, Outcome};
 use crate::location::patterns;
 use crate::location::place::{self, Place, places};
 use crate::location::show_volume;
@@ -33,18 +33,10 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let client = context.client()?;
     let paths = patterns::expand(&client, paths)?;
     let mut output = Output::new(false);
-    let mut outcome = Ok(());
-    for path in &paths {
-        let written = match path {
-            Place::Volume(path) => one(&client, &mut output, path),
-            Place::Area(reference) => from_area(&client, &mut output, reference),
-        };
-        if let Err(failure) = written {
-            output.flush()?;
-            report(&failure);
-            outcome = Err(Failure::Reported);
-        }
-    }
+    let outcome = output.each(&paths, |output, path| match path {
+        Place::Volume(path) => one(&client, output, path),
+        Place::Area(reference) => from_area(&client, output, reference),
+    });
     output.finish()?;
     client.close()?;
     outcome

@@ -2,7 +2,7 @@
 
 use crate::cli::Results;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome, report};
+use crate::failure::Outcome;
 use crate::format;
 use crate::location::patterns;
 use crate::location::place::{Place, places};
@@ -56,14 +56,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let paths = patterns::expand(&client, paths)?;
     let mut output = Output::new(arguments.results.json);
     let mut counting = Counting { client: &client, arguments: &arguments, seen: HashSet::new() };
-    let mut outcome = Ok(());
-    for path in &paths {
-        if let Err(failure) = counting.argument(&mut output, path) {
-            output.flush()?;
-            report(&failure);
-            outcome = Err(Failure::Reported);
-        }
-    }
+    let outcome = output.each(&paths, |output, path| counting.argument(output, path));
     output.finish()?;
     client.close()?;
     outcome

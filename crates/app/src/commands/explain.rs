@@ -4,16 +4,17 @@
 use super::layout::{copies_json, copies_table, slot_bytes};
 use crate::cli::Results;
 use crate::context::Context;
-use crate::failure::{At, Failure, Outcome, report};
+use crate::failure::{At, Failure, Outcome};
 use crate::format;
-use crate::location::{show_volume, volume_path};
+use crate::location::place::{Place, places};
+use crate::location::{patterns, show_volume};
 use crate::output::Output;
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use vazao_client::Client;
-use vazao_model::{AwayMember, ClusterMap, FileKind, Layout, TargetId, TargetState};
+use vazao_model::{AwayMember, ClusterMap, FileKind, Layout, TargetId, TargetState, VolumePath};
 
 /// Arguments of `vazao explain`.
 #[derive(Debug, Args)]
@@ -30,25 +31,25 @@ pub(crate) struct Arguments {
 
 /// Explains each.
 pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
+    let paths = places(&arguments.paths)?;
     let client = context.client()?;
+    let paths = patterns::expand(&client, paths)?;
     let mut output = Output::new(arguments.results.json);
-    let mut outcome = Ok(());
-    for path in &arguments.paths {
-        if let Err(failure) = one(&client, &mut output, path) {
-            output.flush()?;
-            report(&failure);
-            outcome = Err(Failure::Reported);
+    let outcome = output.each(&paths, |output, path| match path {
+        Place::Volume(path) => one(&client, output, path),
+        Place::Area(_) => {
+            let place = path.show();
+            Err(Failure::new(format!("{place}: lies in a directory of its node, which has no other copy")))
         }
-    }
+    });
     output.finish()?;
     client.close()?;
     outcome
 }
 
-fn one(client: &Client, output: &mut Output, path: &OsStr) -> Outcome {
-    let path = volume_path(path)?;
-    let place = show_volume(&path);
-    let attributes = client.resolve(&path, true).at(&place)?;
+fn one(client: &Client, output: &mut Output, path: &VolumePath) -> Outcome {
+    let place = show_volume(path);
+    let attributes = client.resolve(path, true).at(&place)?;
     match attributes.kind {
         FileKind::File => {}
         FileKind::Directory => {

@@ -3,7 +3,7 @@
 use super::ls::to_json;
 use crate::cli::Results;
 use crate::context::Context;
-use crate::failure::{Failure, Outcome, report};
+use crate::failure::Outcome;
 use crate::format;
 use crate::location::patterns;
 use crate::location::place::{Place, places};
@@ -35,14 +35,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
     let client = context.client()?;
     let paths = patterns::expand(&client, paths)?;
     let mut output = Output::new(arguments.results.json);
-    let mut outcome = Ok(());
-    for path in &paths {
-        if let Err(failure) = one(&client, &mut output, path, arguments.follow) {
-            output.flush()?;
-            report(&failure);
-            outcome = Err(Failure::Reported);
-        }
-    }
+    let outcome = output.each(&paths, |output, path| one(&client, output, path, arguments.follow));
     output.finish()?;
     client.close()?;
     outcome

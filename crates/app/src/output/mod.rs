@@ -3,8 +3,9 @@
 
 pub(crate) mod live;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, report};
 use crate::location;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, StdoutLock, Write};
@@ -54,6 +55,34 @@ impl Output {
     pub(crate) fn value(&mut self, value: &impl Serialize) -> Outcome {
         let text = serde_json::to_string(value).map_err(|e| Failure::new(format!("writing JSON: {e}")))?;
         self.line(&text)
+    }
+
+    /// Says on a terminal what is being done, beside what is printed.
+    pub(crate) fn spinner(&self) -> ProgressBar {
+        let is_visible = !self.json && io::stderr().is_terminal();
+        let draw = if is_visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, draw);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        bar
+    }
+
+    /// Does something with each; what fails is reported, and the others are done.
+    pub(crate) fn each<T>(
+        &mut self,
+        all: impl IntoIterator<Item = T>,
+        mut one: impl FnMut(&mut Output, T) -> Outcome,
+    ) -> Outcome {
+        let mut outcome = Ok(());
+        for it in all {
+            if let Err(failure) = one(self, it) {
+                self.flush()?;
+                report(&failure);
+                outcome = Err(Failure::Reported);
+            }
+        }
+        outcome
     }
 
     /// Writes out what is buffered; every command's last step.

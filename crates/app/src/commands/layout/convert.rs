@@ -9,9 +9,8 @@ use crate::location::walk;
 use crate::location::{show_volume, volume_path};
 use crate::output::Output;
 use crate::signals::{self, Stop};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
-use std::io::IsTerminal;
 use vazao_client::{Client, Convert, Converted};
 use vazao_model::{FileKind, InodeId, Layout, LayoutHint, VolumePath};
 
@@ -34,12 +33,7 @@ struct Converting<'a> {
 
 /// Converts all that is named.
 pub(super) fn run(client: &Client, output: &mut Output, arguments: &Arguments) -> Outcome {
-    let visible = !output.json && std::io::stderr().is_terminal();
-    let draw = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(None, draw);
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-        bar.set_style(style);
-    }
+    let bar = output.spinner();
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
     stop.hangs_up(client);
     let mut converting = Converting { client, arguments, bar, stop, total: Total::default() };

@@ -6,11 +6,10 @@ use crate::format;
 use crate::location::{show_volume, volume_path, walk};
 use crate::output::Output;
 use crate::signals::{self, Stop};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};
-use std::io::IsTerminal;
 use std::time::Duration;
 use vazao_client::{Client, ComparedCopies, CopyDifference, CopyFault};
 use vazao_meter::{Clock, SystemClock};
@@ -57,12 +56,7 @@ pub(super) fn run(client: &Client, output: &mut Output, arguments: &Arguments) -
     let whole = [std::ffi::OsString::from("vz:/")];
     let named = if arguments.names.is_empty() { &whole[..] } else { &arguments.names[..] };
     let paths = named.iter().map(|path| volume_path(path)).collect::<Outcome<Vec<_>>>()?;
-    let visible = !output.json && std::io::stderr().is_terminal();
-    let draw = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(None, draw);
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-        bar.set_style(style);
-    }
+    let bar = output.spinner();
     let stop = Stop::on_signals(signals::OF_COMMANDS)?;
     stop.hangs_up(client);
     let mut comparing = Comparing {
