@@ -305,6 +305,34 @@ fn a_change_of_an_object_that_a_member_has_lost_waits_until_it_is_made_anew() {
     }
 }
 
+/// A server that still had the lost files open wrote on to what no process would find again, and each fsync failed for
+/// as long as it ran.
+#[test]
+fn an_object_whose_open_files_were_removed_beneath_a_server_is_made_anew_and_syncs_go_on() {
+    for parts in [&[".data", ".sums"][..], &[".data"]] {
+        for index in 0..2 {
+            let mut rig = rig(2);
+            let member = rig.members()[index];
+            rig.file.write_at(&[7; 100], 10).expect("fair weather");
+            let disk = rig.cluster.disk(member);
+            for path in parts.iter().flat_map(|part| files(&disk, "groups", part)) {
+                disk.remove(&path).expect("is there");
+            }
+            rig.file.sync().expect("the other copy has it all");
+            rig.bytes[10..110].fill(7);
+            rig.rest();
+            assert_eq!(rig.members().len(), 2, "member {index}");
+            rig.all_are_whole();
+            let is_whole = || files(&disk, "groups", ".data").len() == 1;
+            assert!(is_whole(), "member {index}: the next process finds nothing");
+            rig.cluster.end(member, End::Kill);
+            rig.rest();
+            assert_eq!(rig.members().len(), 2, "member {index}");
+            rig.all_are_whole();
+        }
+    }
+}
+
 /// Each change of an object that the empty disk did not have yet made it begin anew.
 #[test]
 fn an_empty_disk_is_filled_while_what_it_lacks_is_written_to_all_the_time() {

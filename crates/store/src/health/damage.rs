@@ -163,16 +163,29 @@ impl Target {
     /// Notes what a reader says it found, once it has been seen here too.
     pub(crate) fn note_reported(&self, object: ObjectId, place: Place) -> Result<bool, Stop> {
         let is_damaged = self.is_damaged(object, place)?;
-        if is_damaged && place == Place::Missing && self.damage.add(object, place) {
-            tracing::error!(target_id = self.id().0, %object, "an object that a file has bytes in is missing");
+        if is_damaged && place == Place::Missing {
+            self.note_missing(object);
         }
         Ok(is_damaged)
+    }
+
+    /// Notes that an object is missing here.
+    pub(crate) fn note_missing(&self, object: ObjectId) {
+        if self.damage.add(object, Place::Missing) {
+            tracing::error!(target_id = self.id().0, %object, "an object that a file has bytes in is missing");
+        }
+    }
+
+    /// Whether an object is missing here, or not whole, or will not be found by the next process.
+    pub(crate) fn is_missing(&self, id: ObjectId) -> Result<bool, Stop> {
+        let is_unnamed = || self.cache.find(id).is_some_and(|object| object.is_unnamed());
+        Ok(!self.extent(id)?.0 || is_unnamed() || self.restores.check_finished(id).is_err())
     }
 
     /// Whether a place is damaged at present. Errors: it cannot be told.
     fn is_damaged(&self, id: ObjectId, place: Place) -> Result<bool, Stop> {
         let looked = match place {
-            Place::Missing => return Ok(!self.extent(id)?.0 || self.restores.check_finished(id).is_err()),
+            Place::Missing => return self.is_missing(id),
             Place::Chunk(chunk) => {
                 let object = self.cache.get(id);
                 let _blocking = object.begin(Mode::Blocking)?;

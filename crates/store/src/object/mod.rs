@@ -102,6 +102,8 @@ pub(crate) struct Object {
     /// Blocking operations under way: a loop thread then does not wait for the lock.
     blocking: AtomicU32,
     pub(crate) last_use: AtomicU64,
+    /// A file of it that is open was seen to have no name in its directory any more.
+    is_unnamed: AtomicBool,
 }
 
 /// Counts a blocking operation for as long as it lives.
@@ -117,7 +119,33 @@ impl Object {
     /// An object of which nothing is known yet.
     pub(crate) fn new(id: ObjectId) -> Object {
         let body = RwLock::new(Body::default());
-        Object { id, body, syncing: Mutex::new(()), blocking: AtomicU32::new(0), last_use: AtomicU64::new(0) }
+        Object {
+            id,
+            body,
+            syncing: Mutex::new(()),
+            blocking: AtomicU32::new(0),
+            last_use: AtomicU64::new(0),
+            is_unnamed: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes that a file of it has lost its name: what is written to it will not be found again.
+    pub(crate) fn set_unnamed(&self) {
+        self.is_unnamed.store(true, Ordering::Release);
+    }
+
+    /// Whether a file of it has lost its name, and is still the one that is used.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.is_unnamed.load(Ordering::Acquire)
+    }
+
+    /// Lets go of files that have lost their names, so that what is used is what the next process would find.
+    pub(crate) fn forget_unnamed(&self, target: &Target) {
+        if self.is_unnamed() {
+            let mut body = self.write(target);
+            body.forget();
+            self.is_unnamed.store(false, Ordering::Release);
+        }
     }
 
     /// Announces work under the lock, or says that a loop thread had better not wait for it.

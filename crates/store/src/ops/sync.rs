@@ -70,7 +70,7 @@ impl Target {
         if now.is_some_and(|now| Arc::ptr_eq(&now.data, data)) {
             // Removed by a request, or removed and made anew, it would not be this one. A sync succeeds also for a
             // file that has lost its name.
-            self.check_named(id, index, &**data)?;
+            self.check_named(object, index, &**data)?;
         }
         Ok(())
     }

@@ -498,7 +498,10 @@ impl DataService {
         self.check_sender(key, request.epoch, request.record.as_ref())?;
         let (target, other) = (self.target(key.0.0)?, TargetId(request.target));
         match request.step {
-            BEGIN if other == key.0 => return target.forget_freezes(group).map_err(fault),
+            BEGIN if other == key.0 => {
+                target.forget_unnamed(group);
+                return target.forget_freezes(group).map_err(fault);
+            }
             HAS_ALL if other == key.0 => {
                 target.keep_gone(group, &request.gone).map_err(fault)?;
                 // What was sent is as durable as all that was synced elsewhere.

@@ -386,12 +386,12 @@ impl DataService {
 
     /// Makes an object anew that is missing here. False: it is there.
     fn make_anew(&self, key: Key, target: &Arc<Target>, object: ObjectId) -> Result<bool, Fault> {
-        let is_begun = target.restores.check_finished(object).is_err();
-        if !is_begun && target.extent(object).map_err(fault)?.0 {
+        if !target.is_missing(object).map_err(fault)? {
             return Ok(false);
         }
         // Before it is there.
         target.begin_object(object)?;
+        target.cache.get(object).forget_unnamed(target);
         let mut at = 0;
         loop {
             let sent = match self.view(key)?.is_primary {

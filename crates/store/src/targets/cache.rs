@@ -5,7 +5,7 @@ use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use vazao_model::ObjectId;
+use vazao_model::{GroupId, ObjectId};
 
 /// The objects of one target that have been used lately. There is never more than one [`Object`] of one id, so its
 /// lock is the lock of the object.
@@ -52,6 +52,12 @@ impl Cache {
         let object = objects.get(&id)?;
         object.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Some(Arc::clone(object))
+    }
+
+    /// Those of a placement group of which a file was seen to have lost its name.
+    pub(crate) fn unnamed(&self, group: GroupId) -> Vec<Arc<Object>> {
+        let objects = self.objects.read();
+        objects.values().filter(|object| object.id.group == group && object.is_unnamed()).cloned().collect()
     }
 
     /// Evicts an object that only the caller holds: one that has been removed and will not come back.

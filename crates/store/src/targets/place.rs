@@ -3,10 +3,11 @@
 //! A directory that is removed or replaced under a running server takes every write and every sync with success, and
 //! the next start finds nothing of them.
 
+use crate::object::Object;
 use crate::object::names::{self, Part};
 use crate::targets::Target;
 use vazao_disk::DiskFile;
-use vazao_model::{Code, ObjectId};
+use vazao_model::{Code, GroupId};
 use vazao_wire::service::Fault;
 
 impl Target {
@@ -25,18 +26,27 @@ impl Target {
     }
 
     /// Fails when a chunk that was synced just now is not in its directory any more, though no request removed it. The
-    /// code is the one that has a client count what it wrote as lost until it has written it again.
-    pub(crate) fn check_named(&self, id: ObjectId, chunk: u64, data: &dyn DiskFile) -> Result<(), Fault> {
-        let is_lost = data.is_named().is_ok_and(|is_named| !is_named);
-        match is_lost {
-            false => Ok(()),
-            true => Err(Fault::new(
-                Code::Io,
-                format!(
-                    "{self}: {} was removed or replaced beneath the server while it was in use",
-                    names::path(id, chunk, Part::Data)
-                ),
-            )),
+    /// code is the one that has a client count what it wrote as lost until it has written it again. The object counts
+    /// as missing; where there is another copy of it, it is made anew from that one.
+    pub(crate) fn check_named(&self, object: &Object, chunk: u64, data: &dyn DiskFile) -> Result<(), Fault> {
+        if data.is_named().unwrap_or(true) {
+            return Ok(());
+        }
+        object.set_unnamed();
+        self.note_missing(object.id);
+        Err(Fault::new(
+            Code::Io,
+            format!(
+                "{self}: {} was removed or replaced beneath the server while it was in use",
+                names::path(object.id, chunk, Part::Data)
+            ),
+        ))
+    }
+
+    /// Lets go of all files of a placement group that were seen to have no names any more.
+    pub(crate) fn forget_unnamed(&self, group: GroupId) {
+        for object in self.cache.unnamed(group) {
+            object.forget_unnamed(self);
         }
     }
 }
