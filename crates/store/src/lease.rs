@@ -314,17 +314,21 @@ impl Leases {
         self.held.lock().states.get(&key)?.record().cloned()
     }
 
-    /// Whether all groups of a target have its present process in their records.
-    fn is_entered(&self, target: TargetId) -> bool {
+    /// Members that have left while a member here was current, which is the primary now ([`MemberState::left_behind`]).
+    pub(crate) fn left_behind(&self, key: (TargetId, GroupId)) -> Vec<(TargetId, u64)> {
+        self.held.lock().states.get(&key).map_or_else(Vec::new, MemberState::left_behind)
+    }
+
+    /// A target's present process, once all of the target's groups have it in their records.
+    fn entered(&self, target: TargetId) -> Option<u64> {
         let held = self.held.lock();
-        let Some(own) = held.own.get(&target).filter(|own| own.process != 0 && own.known.is_some()) else {
-            return false;
-        };
+        let own = held.own.get(&target).filter(|own| own.process != 0 && own.known.is_some())?;
         let is_in = |state: &MemberState| {
             let member = state.record().and_then(|record| record.member(target));
             member.is_some_and(|member| member.run == own.process)
         };
-        held.states.iter().filter(|((of, _), _)| *of == target).all(|(_, state)| is_in(state))
+        let mut of_target = held.states.iter().filter(|((of, _), _)| *of == target);
+        of_target.all(|(_, state)| is_in(state)).then_some(own.process)
     }
 
     /// Members that are current by the record, but of which another process has started since, this one: reports
@@ -473,8 +477,9 @@ impl DataService {
             self.leases.keep(own, told, &records, self.shell.clock().steady_ns());
         }
         for target in self.targets.iter().filter(|target| !target.kept_power() && !target.is_failed()) {
-            if self.leases.is_entered(target.id()) {
-                target.waits.in_time(target, Target::waits, Target::begin_anew)?;
+            if let Some(process) = self.leases.entered(target.id()) {
+                let begin_anew = move |target: &Target| target.begin_anew(process);
+                target.waits.in_time(target, Target::waits, begin_anew)?;
             }
         }
         Ok(())

@@ -304,6 +304,11 @@ impl Target {
             }
             STALE if self.standing.refuse(&verdict.why) => {
                 tracing::error!(target_id = self.id().0, directory = %self.label, "stale: {}", verdict.why);
+                // Also where it is accepted later.
+                self.waits.in_time(self, Target::waits, |target: &Target| {
+                    target.lose();
+                    Ok(())
+                })?;
             }
             STALE => {}
             other => {

@@ -24,6 +24,8 @@ pub struct MemberState {
     own: TargetId,
     run: u64,
     record: Option<Membership>,
+    /// The one that it knew before.
+    former: Option<Membership>,
     /// The member whose promotion is under way in the record's epoch.
     promoting: Option<TargetId>,
     leases: BTreeMap<TargetId, Lease>,
@@ -38,7 +40,7 @@ impl MemberState {
         let mut inherited = Grant::default();
         inherited.give(steady_ns);
         let (leases, grants) = (BTreeMap::new(), BTreeMap::new());
-        MemberState { own, run, record: None, promoting: None, leases, grants, inherited }
+        MemberState { own, run, record: None, former: None, promoting: None, leases, grants, inherited }
     }
 
     /// The epoch that it knows; 0: none.
@@ -51,12 +53,31 @@ impl MemberState {
         self.record.as_ref()
     }
 
+    /// Members that have left while this process was current, each with its process that was current with it: those of
+    /// which it knows that no other member has led without them, as it was current before and is the primary now.
+    pub fn left_behind(&self) -> Vec<(TargetId, u64)> {
+        let (Some(former), Some(record)) = (&self.former, &self.record) else { return Vec::new() };
+        let own =
+            |record: &Membership| record.current().position(|it| (it.target, it.run) == (self.own, self.run));
+        let (Some(before), Some(0)) = (own(former), own(record)) else { return Vec::new() };
+        let since = |target: TargetId| match record.member(target)?.standing {
+            Standing::Lagging { since } if since > former.epoch => Some(since),
+            _ => None,
+        };
+        let left = former.current().filter_map(|member| Some((member, since(member.target)?)));
+        // All that were to lead before it went with that member, or before it.
+        let led_none = |epoch: u64| {
+            former.current().take(before).all(|other| since(other.target).is_some_and(|since| since <= epoch))
+        };
+        left.filter(|(_, since)| led_none(*since)).map(|(member, _)| (member.target, member.run)).collect()
+    }
+
     /// It hears of a record. An older one changes nothing; a newer one ends a promotion that was under way.
     pub fn learn(&mut self, record: &Membership) {
         if record.epoch <= self.epoch() {
             return;
         }
-        self.record = Some(record.clone());
+        self.former = self.record.replace(record.clone());
         self.promoting = None;
         // A member that comes back does so with leases of its own.
         let counting: Vec<TargetId> = self.counting().collect();

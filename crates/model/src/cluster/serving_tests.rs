@@ -411,3 +411,36 @@ fn a_promotion_before_the_primary_has_waited_is_found() {
 fn an_authority_that_carries_out_late_changes_is_found() {
     is_found(Defect::LateChanges);
 }
+
+/// The member on the second of three targets, which hears of these records.
+fn hears(records: &[&Membership]) -> Vec<(TargetId, u64)> {
+    let mut state = MemberState::started(id(1), 20, 0);
+    records.iter().for_each(|record| state.learn(record));
+    state.left_behind()
+}
+
+#[test]
+fn a_new_primary_knows_whom_it_left_behind_where_no_other_has_led_since() {
+    let changed = |record: &Membership, change| record.changed(record.epoch, change).expect("legal");
+    let all = Membership::new(&[(id(0), 10), (id(1), 20), (id(2), 30)]).expect("whole");
+    let first_out = changed(&all, Change::PutOut(vec![id(0)]));
+    assert_eq!(hears(&[&all, &first_out]), [(id(0), 10)]);
+    assert_eq!(hears(&[&all]), [], "it leads nothing yet");
+    assert_eq!(hears(&[&first_out]), [], "it may have been out before");
+    let started = changed(&first_out, Change::Started { target: id(0), run: 11 });
+    assert_eq!(
+        hears(&[&all, &started]),
+        [(id(0), 10)],
+        "it missed an epoch in which it was the primary, too"
+    );
+    assert_eq!(hears(&[&all, &first_out, &started]), [], "the map of the first one is kept since then");
+    // The third member leaves first, the first one leads without it, and then leaves as well.
+    let last_out = changed(&all, Change::PutOut(vec![id(2)]));
+    let alone = changed(&last_out, Change::PutOut(vec![id(0)]));
+    assert_eq!(hears(&[&last_out, &alone]), [(id(0), 10)]);
+    assert_eq!(hears(&[&all, &alone]), [(id(0), 10)], "of the third one it knows nothing");
+    // It was out itself, in between or by then.
+    let own_out = changed(&all, Change::PutOut(vec![id(1)]));
+    assert_eq!(hears(&[&own_out, &alone]), []);
+    assert_eq!(hears(&[&all, &own_out]), []);
+}

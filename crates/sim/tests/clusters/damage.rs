@@ -11,10 +11,10 @@ use vazao_sim::{Cluster, ClusterOptions};
 use vazao_wire::transport::call;
 use vazao_wire::{op, proto};
 
-const BLOCK: usize = 64 << 10;
+pub(crate) const BLOCK: usize = 64 << 10;
 
 /// Two whole blocks and a part of one, in one object.
-const LENGTH: usize = 2 * BLOCK + 1000;
+pub(crate) const LENGTH: usize = 2 * BLOCK + 1000;
 
 /// The files of a disk beneath a directory whose names end so.
 pub(crate) fn files(disk: &MemoryDisk, directory: &str, end: &str) -> Vec<String> {
@@ -30,17 +30,18 @@ pub(crate) fn files(disk: &MemoryDisk, directory: &str, end: &str) -> Vec<String
     found
 }
 
-struct Rig {
-    cluster: Cluster,
-    client: Client,
+pub(crate) struct Rig {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Client,
     inode: InodeId,
-    file: File,
-    bytes: Vec<u8>,
+    pub(crate) file: File,
+    /// What the file has.
+    pub(crate) bytes: Vec<u8>,
     group: GroupId,
 }
 
 /// A file of one object with so many copies.
-fn rig(copies: u32) -> Rig {
+pub(crate) fn rig(copies: u32) -> Rig {
     let options = ClusterOptions { seed: 3, data_servers: copies as usize, down_ms_max: 100 };
     let cluster = Cluster::new(options);
     cluster.clock().tick_for_leases();
@@ -61,7 +62,7 @@ fn rig(copies: u32) -> Rig {
 }
 
 impl Rig {
-    fn members(&self) -> Vec<usize> {
+    pub(crate) fn members(&self) -> Vec<usize> {
         let record = self.cluster.meta().expect("it is up").record_of_group(self.group).expect("it has one");
         record.current().map(|member| member.target.0 as usize).collect()
     }
@@ -98,7 +99,7 @@ impl Rig {
     }
 
     /// The copy of one member, each block compared with its checksum; `None`: one does not match.
-    fn copy(&self, member: usize) -> Option<Vec<u8>> {
+    pub(crate) fn copy(&self, member: usize) -> Option<Vec<u8>> {
         let object = Some(self.address(member));
         let request = proto::ReadRequest { object, offset: 0, length: 1 << 20 };
         let deadline_ns = self.cluster.clock().now_ns() + 5_000_000_000;
@@ -121,7 +122,7 @@ impl Rig {
         bytes
     }
 
-    fn rest(&self) {
+    pub(crate) fn rest(&self) {
         self.cluster.clock().sleep(Duration::from_secs(12));
     }
 
@@ -173,7 +174,7 @@ impl Rig {
     }
 
     /// Writes into one copy alone, with checksums that match.
-    fn change_behind(&self, member: usize, offset: u64, bytes: &[u8]) {
+    pub(crate) fn change_behind(&self, member: usize, offset: u64, bytes: &[u8]) {
         let checksums = vazao_model::checksum::piece_checksums(offset, bytes);
         let object = self.behind_the_others(member);
         let request = proto::WriteRequest { object, offset, checksums, ..Default::default() };
@@ -184,7 +185,7 @@ impl Rig {
         write.wait().expect("fair weather");
     }
 
-    fn all_are_whole(&self) {
+    pub(crate) fn all_are_whole(&self) {
         for member in self.members() {
             assert_eq!(self.copy(member).as_ref(), Some(&self.bytes), "{member}");
         }

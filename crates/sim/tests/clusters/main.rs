@@ -14,6 +14,7 @@ mod lines;
 mod links;
 mod lost_locks;
 mod members;
+mod missed;
 mod orphans;
 mod parted;
 mod power;

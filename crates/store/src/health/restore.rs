@@ -55,6 +55,11 @@ impl Restores {
         Ok(())
     }
 
+    /// Whether some are not whole, or BOOT says so still.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        *self.is_noted.lock()
+    }
+
     /// Takes back what BOOT says, once no object is unfinished.
     pub(crate) fn review(&self, take_back: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
         let mut is_noted = self.is_noted.lock();

@@ -1,11 +1,12 @@
-//! A lagging member gets everything again: the primary compares all objects of the group with its own, block by block,
-//! and sends what differs.
+//! A lagging member gets again what it missed. Where that is known ([`super::missed`]), the primary sends it that;
+//! else it compares all objects of the group with its own, block by block, and sends what differs.
 //!
 //! States of a member that lags, as its primary sees it:
 //!
 //! - *away*: it did not answer; it is tried again after [`AGAIN_NS`];
 //! - *walked*: from the first step on each change is sent to it, too; it is answered also where that fails. The walk
-//!   removes what the primary has not, and then compares. What fails makes the member away again;
+//!   goes through what it missed, or removes what the primary has not and then compares. What fails makes the member
+//!   away again;
 //! - *promoted*: the walk is at its end. It syncs its whole disk and holds itself for current; then the primary counts
 //!   it, all other current members do, it syncs once more what came meanwhile, and only then the metadata service is
 //!   asked. It stays so until a newer record says what became of it.
@@ -13,7 +14,8 @@
 //! Each piece is compared under the lock of its blocks, so that no change comes in between.
 
 use super::Key;
-use super::change::{Body, Change, WHOLE};
+use super::change::{Body, Change, Touched, WHOLE};
+use super::missed::Missed;
 use crate::lease::moment;
 use crate::service::{DataService, fault};
 use crate::targets::Target;
@@ -21,6 +23,7 @@ use sha2::{Digest, Sha256};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use vazao_model::checksum::piece_checksums;
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, InodeId, ObjectId, TargetId};
 use vazao_wire::op::{CatchUp, CompareBlocks, ListObjects};
@@ -47,6 +50,8 @@ pub(super) const HASH_BYTES: usize = 16;
 /// Where a walk stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Walk {
+    /// What the member is known to have missed is sent.
+    Missed,
     /// What the member has and the primary has not is removed: the page after this cookie comes next.
     Orphans(Vec<u8>),
     /// What the primary has is compared.
@@ -202,6 +207,10 @@ impl DataService {
         let known = self.replication.table.lock().led.get(&key).and_then(|led| led.lagging.walked.clone());
         let Some(walked) = known else { return self.begin_walk(key) };
         match &walked.walk {
+            Walk::Missed => {
+                let (is_over, sent_bytes) = self.send_missed(key, walked.target)?;
+                self.walked_to(key, if is_over { Walk::Over } else { Walk::Missed }, sent_bytes);
+            }
             Walk::Orphans(cookie) => {
                 let next = self.remove_orphans(key, walked.target, cookie)?;
                 let first = || Walk::Objects(Vec::new());
@@ -228,12 +237,64 @@ impl DataService {
     fn begin_walk(&self, key: Key) -> Result<(), Fault> {
         let view = self.view(key)?;
         let Some((target, process)) = view.lagging.first().copied() else { return Ok(()) };
-        self.ask_catch_up(key, target, target, BEGIN, Vec::new(), ANSWER_NS)?;
-        let (walk, begun_ns) = (Walk::Orphans(Vec::new()), self.shell.clock().now_ns());
+        let kept_from = self.ask_catch_up(key, target, target, BEGIN, Vec::new(), ANSWER_NS)?;
+        let begun_ns = self.shell.clock().now_ns();
+        // In one: each change either is under way here, or sees that the member is walked.
         let mut table = self.replication.table.lock();
-        table.led.entry(key).or_default().lagging.walked =
-            Some(CatchingUp { target, process, walk, sent_bytes: 0, begun_ns });
+        let led = table.led.entry(key).or_default();
+        let is_known = led.missed.get(&target).is_some_and(|missed| missed.holds_since(kept_from));
+        let walk = if is_known {
+            led.missed_by_walked(target);
+            Walk::Missed
+        } else {
+            led.missed.remove(&target);
+            Walk::Orphans(Vec::new())
+        };
+        led.lagging.walked = Some(CatchingUp { target, process, walk, sent_bytes: 0, begun_ns });
         Ok(())
+    }
+
+    /// Sends what the member missed of one object, and how many bytes that was. True: there is nothing more.
+    fn send_missed(&self, key: Key, other: TargetId) -> Result<(bool, u64), Fault> {
+        let next = {
+            let mut table = self.replication.table.lock();
+            let missed = table.led.get_mut(&key).and_then(|led| led.missed.get_mut(&other));
+            let lost = || Fault::new(Code::Unavailable, "what the member missed is not known any more");
+            missed.ok_or_else(lost)?.pop()
+        };
+        let Some(next) = next else { return Ok((true, 0)) };
+        let sent = self.target(key.0.0).and_then(|target| self.send_touched(key, other, target, &next));
+        if sent.is_err()
+            && let Some(led) = self.replication.table.lock().led.get_mut(&key)
+            && let Some(missed) = led.missed.get_mut(&other)
+        {
+            missed.add(&next);
+        }
+        Ok((false, sent?))
+    }
+
+    /// Makes the member's copy of an object as this one's in these bytes, and as long.
+    fn send_touched(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        touched: &Touched,
+    ) -> Result<u64, Fault> {
+        let object = touched.object;
+        {
+            let _held = self.lock_blocks(object, &[WHOLE])?;
+            if !target.exists(object).map_err(fault)? {
+                return self.remove_there(key, other, object).map(|()| 0);
+            }
+        }
+        self.compare_object(key, other, target, object, &touched.ranges)
+    }
+
+    fn remove_there(&self, key: Key, other: TargetId, object: ObjectId) -> Result<(), Fault> {
+        let objects = vec![super::even::address(object)];
+        let remove = Change::new(Body::Remove(proto::RemoveObjectsRequest { objects }));
+        self.send_one(key, other, &remove)
     }
 
     /// Removes a page of what the member has and this one has not; where the next page begins.
@@ -247,9 +308,7 @@ impl DataService {
         for object in objects_of(key, &page) {
             let _held = self.lock_blocks(object, &[WHOLE])?;
             if !target.exists(object).map_err(fault)? {
-                let objects = vec![super::even::address(object)];
-                let remove = Change::new(Body::Remove(proto::RemoveObjectsRequest { objects }));
-                self.send_one(key, other, &remove)?;
+                self.remove_there(key, other, object)?;
             }
         }
         Ok(next_cookie(page))
@@ -266,7 +325,7 @@ impl DataService {
         let page = target.list(cookie, PAGE, Some(key.1)).map_err(fault)?;
         let mut sent_bytes = 0;
         for object in objects_of(key, &page) {
-            sent_bytes += self.compare_object(key, other, target, object)?;
+            sent_bytes += self.compare_object(key, other, target, object, &[WHOLE])?;
         }
         Ok((next_cookie(page), sent_bytes))
     }
@@ -277,26 +336,74 @@ impl DataService {
         other: TargetId,
         target: &Arc<Target>,
         object: ObjectId,
+        ranges: &[Range<u64>],
     ) -> Result<u64, Fault> {
         // What this one lacks it must not take away elsewhere.
         target.restores.check_finished(object)?;
         self.compare_ends(key, other, target, object)?;
-        let (mut at, mut sent_bytes) = (0, 0);
+        let mut sent_bytes = 0;
         let mut has_holes = false;
-        loop {
+        for range in ranges {
             let started_ns = self.shell.clock().now_ns();
-            let Some(compared) = self.compare_piece(key, other, target, object, at..at + PIECE_BYTES)? else {
-                break;
-            };
-            sent_bytes += compared.sent_bytes;
-            has_holes |= compared.has_holes;
-            at += PIECE_BYTES;
-            self.make_way(key, started_ns);
+            if range.end - range.start < BLOCK_BYTES as u64
+                && let Some(sent) = self.send_exactly(key, other, target, object, range.clone())?
+            {
+                sent_bytes += sent;
+                self.make_way(key, started_ns);
+                continue;
+            }
+            let mut at = range.start / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+            let end = range.end.checked_next_multiple_of(BLOCK_BYTES as u64).unwrap_or(u64::MAX);
+            while at < end {
+                let started_ns = self.shell.clock().now_ns();
+                let piece = at..end.min(at.saturating_add(PIECE_BYTES));
+                at = piece.end;
+                let Some(compared) = self.compare_piece(key, other, target, object, piece)? else {
+                    break;
+                };
+                sent_bytes += compared.sent_bytes;
+                has_holes |= compared.has_holes;
+                self.make_way(key, started_ns);
+            }
         }
-        if has_holes {
+        // Of one that became longer only the bytes behind its end were touched.
+        if has_holes || ranges != [WHOLE] {
             sent_bytes += self.send_end(key, other, target, object)?;
         }
         Ok(sent_bytes)
+    }
+
+    /// Sends a range that is shorter than a block as it is, without asking what the member has there. `None`: that
+    /// cannot be done; its blocks are to be compared.
+    fn send_exactly(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+        range: Range<u64>,
+    ) -> Result<Option<u64>, Fault> {
+        let block = BLOCK_BYTES as u64;
+        let start = range.start / block * block;
+        let whole = start..range.end.checked_next_multiple_of(block).unwrap_or(u64::MAX);
+        let _held = self.lock_blocks(object, std::slice::from_ref(&whole))?;
+        let mut bytes = Vec::new();
+        let found = self.repaired_blocks(key, target, object, whole, Some(other))?;
+        for (offset, found) in (start..).step_by(BLOCK_BYTES).zip(found) {
+            bytes.extend(found.ok_or_else(|| no_good_copy(object, offset))?.bytes);
+        }
+        let of = |at: u64| bytes.len().min((at - start) as usize);
+        let sent = &bytes[of(range.start)..of(range.end)];
+        if sent.is_empty() {
+            return Ok(Some(0));
+        }
+        let checksums = piece_checksums(range.start, sent);
+        match self.send_blocks(key, other, object, range.start, checksums, sent) {
+            Ok(()) => Ok(Some(sent.len() as u64)),
+            // The rest of the block is damaged there.
+            Err(fault) if fault.code == Code::Corrupt => Ok(None),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// Sends the last block of an object in which zeros were passed over: it may have become the last one meanwhile.
@@ -467,12 +574,20 @@ impl DataService {
     /// From now on the member counts here. False: a change has not reached it, or the leases are not held just now.
     fn begin_promotion(&self, key: Key, walked: &CatchingUp, epoch: u64) -> bool {
         let now = moment(&**self.shell.clock());
+        let target = walked.target;
         // In one: a change that does not reach it either ends the walk before, or sees then that it counts.
-        let table = self.replication.table.lock();
-        let is_walked =
-            |led: &super::Led| led.lagging.walked.as_ref().is_some_and(|it| it.target == walked.target);
-        table.led.get(&key).is_some_and(is_walked)
-            && self.leases.promote(key, walked.target, epoch, Some(now))
+        let mut table = self.replication.table.lock();
+        let Some(led) = table.led.get_mut(&key) else { return false };
+        let Some(walked) = led.lagging.walked.as_mut().filter(|it| it.target == target) else { return false };
+        if led.missed.get(&target).is_some_and(|missed| !missed.is_empty()) {
+            walked.walk = Walk::Missed;
+            return false;
+        }
+        let begins = self.leases.promote(key, target, epoch, Some(now));
+        if begins {
+            led.missed.insert(target, Missed::new(walked.process));
+        }
+        begins
     }
 
     fn ask_catch_up(
@@ -483,15 +598,16 @@ impl DataService {
         step: u32,
         gone: Vec<proto::GoneObject>,
         limit_ns: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<u64, Fault> {
         let (transport, server) = self.way_to(asked)?;
         let (epoch, record) = (self.view(key)?.epoch, self.record(key));
         let request = proto::CatchUpRequest { group: key.1.0, epoch, record, target: target.0, step, gone };
-        call::<CatchUp>(transport, &server, &request, transport.clock().now_ns() + limit_ns).map(drop)
+        let until_ns = transport.clock().now_ns() + limit_ns;
+        call::<CatchUp>(transport, &server, &request, until_ns).map(|answer| answer.kept_from)
     }
 
-    /// The part of another member, or of the one that catches up.
-    pub(crate) fn take_catch_up(&self, request: &proto::CatchUpRequest) -> Result<(), Fault> {
+    /// The part of another member, or of the one that catches up: since which of its processes it has kept all.
+    pub(crate) fn take_catch_up(&self, request: &proto::CatchUpRequest) -> Result<u64, Fault> {
         let group = vazao_model::GroupId(request.group);
         let no_member = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
         let key = (self.leases.member(group).ok_or_else(no_member)?, group);
@@ -500,7 +616,8 @@ impl DataService {
         match request.step {
             BEGIN if other == key.0 => {
                 target.forget_unnamed(group);
-                return target.forget_freezes(group).map_err(fault);
+                target.forget_freezes(group).map_err(fault)?;
+                return Ok(target.kept_from());
             }
             HAS_ALL if other == key.0 => {
                 target.keep_gone(group, &request.gone).map_err(fault)?;
@@ -516,7 +633,7 @@ impl DataService {
             }
         }
         match self.leases.promote(key, other, request.epoch, None) {
-            true => Ok(()),
+            true => Ok(0),
             false => {
                 let text =
                     format!("placement group {group}: {other} does not lag, or another one is promoted");

@@ -2,9 +2,11 @@
 
 use super::change::{Body, Change, Touched, WHOLE};
 use super::lead::is_refusal;
+use super::missed::Missed;
 use super::{Key, Led};
 use crate::service::{DataService, fault};
 use crate::targets::Target;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use vazao_model::limits::{ATTACHMENT_BYTES_MAX, BLOCK_BYTES};
@@ -54,6 +56,10 @@ impl DataService {
                 known.last = known.last.max(led.last);
                 known.uneven.extend(led.uneven);
             }
+            if known.missed_epoch != view.epoch {
+                // What is uneven now enters it once it is evened out.
+                (known.missed, known.missed_epoch) = (self.nothing_missed(key), view.epoch);
+            }
         }
         self.even_out_known(key, deadline_ns)?;
         if self.view(key)?.epoch != view.epoch {
@@ -64,6 +70,17 @@ impl DataService {
         table.lists.remove(&key);
         tracing::info!(group = %key.1, target_id = key.0.0, epoch = view.epoch, "leads a placement group");
         Ok(())
+    }
+
+    /// The members of which a new primary knows what they will have missed: those that count, and those that left while
+    /// it did.
+    fn nothing_missed(&self, key: Key) -> BTreeMap<TargetId, Missed> {
+        let record = self.leases.record(key);
+        let current =
+            record.iter().flat_map(|record| record.current()).filter(|member| member.target != key.0);
+        let counting = current.map(|member| (member.target, member.run));
+        let known = counting.chain(self.leases.left_behind(key));
+        known.map(|(target, run)| (target, Missed::new(run))).collect()
     }
 
     /// Evens out everything that is known to be uneven in a group.
@@ -81,8 +98,11 @@ impl DataService {
                 let target = self.target(key.0.0)?;
                 self.even_out(key, target, &touched, deadline_ns)?;
             }
-            if let Some(led) = self.replication.table.lock().led.get_mut(&key) {
-                led.uneven.remove(&number);
+            let counting = self.view(key)?.others;
+            if let Some(led) = self.replication.table.lock().led.get_mut(&key)
+                && let Some(touched) = led.uneven.remove(&number)
+            {
+                led.missed_by_others(&touched, |target| counting.contains(&target));
             }
             after = number + 1;
         }
@@ -230,6 +250,9 @@ impl DataService {
             Some(led) => {
                 // What another primary does since, this one knows nothing of.
                 led.is_ready &= is_primary;
+                if !is_primary {
+                    led.missed.clear();
+                }
                 (is_primary && (!led.is_ready || !led.uneven.is_empty())).then_some(key)
             }
             None => is_primary.then_some(key),

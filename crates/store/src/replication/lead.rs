@@ -127,7 +127,7 @@ impl DataService {
         }
         let ranges = change.touched();
         if ranges.is_empty() {
-            return match self.carry_out(change, key, 0, deadline_ns) {
+            return match self.carry_out(change, key, 0, deadline_ns, &mut Progress::default()) {
                 Outcome::Done(answer) => answer,
                 Outcome::Refused(fault) | Outcome::Unresolved(fault) => Err(fault),
             };
@@ -138,22 +138,22 @@ impl DataService {
         if change.must_exist() && !target.exists(id).map_err(fault)? {
             return Err(self.absent(key, target, id));
         }
-        let touched = Touched { object: id, ranges };
-        let number = self.replication.begin(key);
-        match self.carry_out(change, key, number, deadline_ns) {
+        let number = self.replication.begin(key, Touched { object: id, ranges });
+        let mut progress = Progress::default();
+        match self.carry_out(change, key, number, deadline_ns, &mut progress) {
             Outcome::Done(answer) => {
-                self.replication.end(key, number, None);
+                self.replication.end(key, number, Some(&progress.has));
                 answer
             }
             Outcome::Refused(fault) => {
-                self.replication.end(key, number, Some(touched));
+                self.replication.end(key, number, None);
                 drop(held);
                 // Tried again later where that is in vain now.
                 let _ = self.even_out_known(key, deadline_ns);
                 Err(fault)
             }
             Outcome::Unresolved(fault) => {
-                self.replication.end(key, number, Some(touched));
+                self.replication.end(key, number, None);
                 Err(fault)
             }
         }
@@ -170,8 +170,14 @@ impl DataService {
     }
 
     /// Until all who count have the change, itself last, and it may be acknowledged.
-    fn carry_out(&self, change: &Change, key: Key, number: u64, deadline_ns: u64) -> Outcome {
-        let mut progress = Progress::default();
+    fn carry_out(
+        &self,
+        change: &Change,
+        key: Key,
+        number: u64,
+        deadline_ns: u64,
+        progress: &mut Progress,
+    ) -> Outcome {
         loop {
             let view = match self.view(key) {
                 Ok(view) if view.is_primary => view,
@@ -197,7 +203,7 @@ impl DataService {
             if !missing.is_empty() {
                 let record = progress.tells_record.then(|| self.record(key)).flatten();
                 let forward = self.replication.forward(key, view.epoch, number, record);
-                match self.send_to_all(change, key, &forward, &missing, &view.others, &mut progress) {
+                match self.send_to_all(change, key, &forward, &missing, &view.others, progress) {
                     Ok(true) => {}
                     Ok(false) if !self.pause() => return Outcome::Unresolved(not_all(key)),
                     Ok(false) => {}
@@ -255,7 +261,10 @@ impl DataService {
                     match counting.contains(&other) {
                         true => refused = Some(self.lost_at(change, other)),
                         // It catches up, and gets the object as it is by then.
-                        false => _ = progress.has.insert(other),
+                        false => {
+                            self.replication.passed_over(key, forward.number, other);
+                            progress.has.insert(other);
+                        }
                     }
                 }
                 Err(fault) if !counting.contains(&other) => {
@@ -419,20 +428,33 @@ impl Progress {
 
 impl super::Replication {
     /// A change of a group begins.
-    fn begin(&self, key: Key) -> u64 {
+    fn begin(&self, key: Key, touched: Touched) -> u64 {
         let mut table = self.table.lock();
         let led = table.led.entry(key).or_default();
         led.last += 1;
-        led.open.insert(led.last);
+        led.open.insert(led.last, touched);
         led.last
     }
 
-    /// It has ended; `uneven`: members may differ after it.
-    fn end(&self, key: Key, number: u64, uneven: Option<Touched>) {
+    /// It has ended, and those who have it are these; `None`: members may differ after it. The caller has its blocks
+    /// locked.
+    fn end(&self, key: Key, number: u64, has: Option<&BTreeSet<TargetId>>) {
         let mut table = self.table.lock();
         let led = table.led.entry(key).or_default();
-        led.open.remove(&number);
-        led.uneven.extend(uneven.map(|touched| (number, touched)));
+        let Some(touched) = led.open.remove(&number) else { return };
+        match has {
+            Some(has) => led.missed_by_others(&touched, |target| has.contains(&target)),
+            None => _ = led.uneven.insert(number, touched),
+        }
+    }
+
+    /// A member that catches up lacks the object of a change that is under way.
+    fn passed_over(&self, key: Key, number: u64, other: TargetId) {
+        let mut table = self.table.lock();
+        let Some(led) = table.led.get_mut(&key) else { return };
+        if let (Some(touched), Some(missed)) = (led.open.get(&number), led.missed.get_mut(&other)) {
+            missed.add(touched);
+        }
     }
 
     /// What goes along with a change that is sent to a member now; `number` 0: it changes nothing that is not so here.

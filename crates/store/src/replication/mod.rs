@@ -14,7 +14,8 @@
 //! what is of an earlier stream or epoch, under the object's lock ([`Passed`](crate::object::attempts::Passed)). Late
 //! requests of clients meet later attempts there, which go to all members with the change.
 //!
-//! A member that lags is brought up to date by its primary ([`catch_up`]): meanwhile each change goes to it, too.
+//! A member that lags is brought up to date by its primary ([`catch_up`]): meanwhile each change goes to it, too. What
+//! it missed is known ([`missed`]) where it was away for a while and lost nothing; else all is compared.
 //! Damage that one member has is repaired from another one's copy ([`restore`]).
 //!
 //! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here
@@ -28,6 +29,7 @@ mod even;
 mod follow;
 mod lead;
 mod locks;
+mod missed;
 mod restore;
 mod several;
 
@@ -39,8 +41,9 @@ pub(crate) use restore::sound_blocks;
 use crate::service::DataService;
 use change::Touched;
 use locks::Locks;
+use missed::Missed;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -80,9 +83,13 @@ struct Led {
     /// Raised when anything was given up that may still be on its way to another member.
     stream: u64,
     /// Those that are under way.
-    open: BTreeSet<u64>,
+    open: BTreeMap<u64, Touched>,
     /// Those after which members may differ.
     uneven: BTreeMap<u64, Touched>,
+    /// What others miss, of which that is known; nothing while they count.
+    missed: BTreeMap<TargetId, Missed>,
+    /// The epoch for which it was begun, by a primary that took over.
+    missed_epoch: u64,
     /// A member that does not count yet.
     lagging: catch_up::Lagging,
 }
@@ -90,9 +97,22 @@ struct Led {
 impl Led {
     /// All changes with lower numbers are the same everywhere.
     fn confirmed(&self) -> u64 {
-        let open = self.open.first().copied();
-        let uneven = self.uneven.first_key_value().map(|(number, _)| *number);
-        open.into_iter().chain(uneven).min().unwrap_or(self.last + 1)
+        let first = |changes: &BTreeMap<u64, Touched>| changes.first_key_value().map(|(number, _)| *number);
+        first(&self.open).into_iter().chain(first(&self.uneven)).min().unwrap_or(self.last + 1)
+    }
+
+    /// A change has ended, or is evened out: those who do not have it miss it.
+    fn missed_by_others(&mut self, touched: &Touched, has: impl Fn(TargetId) -> bool) {
+        for (_, missed) in self.missed.iter_mut().filter(|(target, _)| !has(**target)) {
+            missed.add(touched);
+        }
+    }
+
+    /// Whatever is not complete yet is missed by a member that is walked from now on.
+    fn missed_by_walked(&mut self, target: TargetId) {
+        if let Some(missed) = self.missed.get_mut(&target) {
+            self.open.values().chain(self.uneven.values()).for_each(|touched| missed.add(touched));
+        }
     }
 }
 

@@ -39,7 +39,7 @@ impl Target {
             tracing::warn!(%fault, "the sweep after an unclean stop is held up");
         }
         self.review_damage();
-        if let Err(fault) = self.restores.review(|| self.begin_anew()) {
+        if let Err(fault) = self.restores.review(|| self.end_objects()) {
             tracing::warn!(%fault, "it goes on to say that an object is not whole");
         }
         if !self.epochs.is_dirty() {

@@ -3,7 +3,10 @@
 //!
 //! A loss stays noted over any number of starts, until this target's placement groups know of it: a process that was
 //! killed before it could say so must not leave behind that the machine ran on since. So does that the directory began
-//! empty, in the place of a lost one, and that an object of it was being made anew and is not whole.
+//! empty, in the place of a lost one, that an object of it was being made anew and is not whole, and that the disk
+//! failed or turned out to be an older copy.
+//!
+//! A second line says since which of the target's processes nothing was lost: all that they have answered is there.
 
 use std::io;
 use vazao_disk::{Disk, Open};
@@ -16,32 +19,46 @@ const EMPTY: &str = "empty\n";
 
 const UNFINISHED: &str = "unfinished\n";
 
-/// A boot id in hexadecimal digits, and the end of a line.
-const BYTES: usize = 17;
+/// More than both lines have.
+const BYTES_MAX: usize = 64;
 
-/// Whether everything is there that was written to `disk`; noted for the next start. `is_clean`: all of it was synced.
-pub(crate) fn kept_power(disk: &dyn Disk, is_clean: bool) -> io::Result<bool> {
+/// What a start finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Start {
+    /// Everything is there that was written.
+    pub(crate) kept_power: bool,
+    /// So is everything that processes of the target with this number and higher ones have answered; 0: not known.
+    pub(crate) kept_from: u64,
+    /// Whole objects, or parts of one, are not there that were synced, and the target's groups may not know of it yet.
+    pub(crate) must_not_lead: bool,
+}
+
+/// What is there of what was written to `disk`; noted for the next start. `is_clean`: all of it was synced. `next`: no
+/// process before had this number, and this one will not have a lower one.
+pub(crate) fn start(disk: &dyn Disk, is_clean: bool, next: u64) -> io::Result<Start> {
     let found = read(disk)?;
-    let ran_on = found == line(disk) && disk.boot_id() != 0;
-    let kept = ![LOST, EMPTY, UNFINISHED].contains(&found.as_str()) && (ran_on || is_clean);
-    let now = match kept {
-        true => line(disk),
-        false if lacks_objects(&found) => found.clone(),
+    let (first, second) = found.split_at(found.find('\n').map_or(0, |end| end + 1));
+    let ran_on = first == line(disk) && disk.boot_id() != 0;
+    let kept_power = ![LOST, EMPTY, UNFINISHED].contains(&first) && (ran_on || is_clean);
+    let must_not_lead = [EMPTY, UNFINISHED].contains(&first);
+    let kept_from = if kept_power { second.trim_end().parse().unwrap_or(next) } else { 0 };
+    let now = match kept_power {
+        true => lines(disk, kept_from),
+        false if must_not_lead => first.to_owned(),
         false => LOST.to_owned(),
     };
     if found != now {
         write(disk, &now)?;
     }
-    Ok(kept)
+    Ok(Start { kept_power, kept_from, must_not_lead })
 }
 
-/// Whole objects, or parts of one, are not there that were synced, and the target's groups may not know of it yet.
-pub(crate) fn must_not_lead(disk: &dyn Disk) -> io::Result<bool> {
-    Ok(lacks_objects(&read(disk)?))
-}
-
-fn lacks_objects(line: &str) -> bool {
-    [EMPTY, UNFINISHED].contains(&line)
+/// Notes that not all is there that was answered: the disk failed, or is an older copy. What lacks more than that
+/// stays noted.
+pub(crate) fn lose(disk: &dyn Disk) -> io::Result<()> {
+    let found = read(disk)?;
+    let is_known = [LOST, EMPTY, UNFINISHED].contains(&found.as_str());
+    if is_known { Ok(()) } else { write(disk, LOST) }
 }
 
 /// Notes that an object is being made anew; [`begin_anew`] that it is whole.
@@ -54,9 +71,15 @@ pub(crate) fn begin_empty(disk: &dyn Disk) -> io::Result<()> {
     write(disk, EMPTY)
 }
 
-/// All that have to know of a loss do: from here on nothing is lost but with the machine's next loss of power.
-pub(crate) fn begin_anew(disk: &dyn Disk) -> io::Result<()> {
-    write(disk, &line(disk))
+/// All that have to know of a loss do: from here on nothing is lost but with the machine's next loss of power, and
+/// nothing was since the process `kept_from`.
+pub(crate) fn begin_anew(disk: &dyn Disk, kept_from: u64) -> io::Result<()> {
+    write(disk, &lines(disk, kept_from))
+}
+
+/// A boot id of 16 hexadecimal digits is all that earlier programs read.
+fn lines(disk: &dyn Disk, kept_from: u64) -> String {
+    format!("{}{kept_from}\n", line(disk))
 }
 
 fn line(disk: &dyn Disk) -> String {
@@ -65,7 +88,7 @@ fn line(disk: &dyn Disk) -> String {
 
 fn read(disk: &dyn Disk) -> io::Result<String> {
     let file = disk.open(FILE, Open::Create)?;
-    let mut bytes = vec![0; BYTES];
+    let mut bytes = vec![0; BYTES_MAX];
     let length = file.read_at(&mut bytes, 0)?;
     bytes.truncate(length);
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -85,7 +108,7 @@ mod tests {
     use vazao_disk::MemoryDisk;
 
     fn start(disk: &MemoryDisk, is_clean: bool) -> bool {
-        kept_power(&disk.boot(), is_clean).expect("it answers")
+        super::start(&disk.boot(), is_clean, 1).expect("it answers").kept_power
     }
 
     #[test]
@@ -102,15 +125,17 @@ mod tests {
     fn a_directory_that_began_empty_is_so_until_the_groups_know_of_it() {
         let disk = MemoryDisk::new(1);
         begin_empty(&disk.boot()).expect("it answers");
-        let is_empty = || must_not_lead(&disk.boot()).expect("it answers");
-        assert!(is_empty() && !start(&disk, true));
+        let empty = Start { kept_power: false, kept_from: 0, must_not_lead: true };
+        let start = |is_clean| super::start(&disk.boot(), is_clean, 1).expect("it answers");
+        assert_eq!(start(true), empty);
         disk.kill();
-        assert!(!start(&disk, false) && is_empty(), "over any number of starts");
+        assert_eq!(start(false), empty, "over any number of starts");
         disk.crash();
-        assert!(!start(&disk, true) && is_empty());
-        begin_anew(&disk.boot()).expect("it answers");
+        lose(&disk.boot()).expect("it answers");
+        assert_eq!(start(true), empty);
+        begin_anew(&disk.boot(), 7).expect("it answers");
         disk.kill();
-        assert!(start(&disk, false) && !is_empty());
+        assert_eq!(start(false), Start { kept_power: true, kept_from: 7, must_not_lead: false });
     }
 
     /// A process that was killed while it made an object anew went on alone with the part of it that was there.
@@ -119,12 +144,12 @@ mod tests {
         let disk = MemoryDisk::new(1);
         assert!(start(&disk, true));
         begin_object(&disk.boot()).expect("it answers");
-        let must_not_lead = || must_not_lead(&disk.boot()).expect("it answers");
         disk.kill();
-        assert!(!start(&disk, true) && must_not_lead(), "nor does a clean stop help");
-        begin_anew(&disk.boot()).expect("it answers");
+        let found = super::start(&disk.boot(), true, 1).expect("it answers");
+        assert!(!found.kept_power && found.must_not_lead, "nor does a clean stop help");
+        begin_anew(&disk.boot(), 2).expect("it answers");
         disk.kill();
-        assert!(start(&disk, false) && !must_not_lead());
+        assert!(start(&disk, false));
     }
 
     /// The process after the one that had found the loss took the machine for one that ran on.
@@ -136,8 +161,38 @@ mod tests {
         assert!(!start(&disk, false));
         disk.kill();
         assert_eq!([start(&disk, false), start(&disk, true)], [false; 2], "nor does a later clean stop help");
-        begin_anew(&disk.boot()).expect("it answers");
+        begin_anew(&disk.boot(), 2).expect("it answers");
         disk.kill();
         assert!(start(&disk, false));
+    }
+
+    #[test]
+    fn it_is_known_since_which_process_nothing_was_lost() {
+        let disk = MemoryDisk::new(1);
+        let from = |is_clean, next| super::start(&disk.boot(), is_clean, next).expect("it answers").kept_from;
+        assert_eq!(from(true, 1), 1);
+        disk.kill();
+        assert_eq!(from(false, 4), 1);
+        disk.crash();
+        assert_eq!(from(true, 9), 1, "stopped in order");
+        disk.crash();
+        assert_eq!(from(false, 12), 0, "its own number is not known yet");
+        begin_anew(&disk.boot(), 13).expect("it answers");
+        disk.kill();
+        assert_eq!(from(false, 20), 13);
+        lose(&disk.boot()).expect("it answers");
+        disk.kill();
+        assert_eq!(from(true, 30), 0, "the disk had failed");
+    }
+
+    /// A directory of a program that knew one line only.
+    #[test]
+    fn without_the_second_line_it_is_known_since_this_process() {
+        let disk = MemoryDisk::new(1);
+        let line = line(&disk.boot());
+        write(&disk.boot(), &line).expect("it answers");
+        let found = super::start(&disk.boot(), false, 40).expect("it answers");
+        assert_eq!(found, Start { kept_power: true, kept_from: 40, must_not_lead: false });
+        assert_eq!(read(&disk.boot()).expect("it answers"), format!("{line}40\n"));
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Target {
     /// Whatever the processes before this one had answered is there, also what was not synced; once its groups know of
     /// a loss, that is over.
     kept_power: AtomicBool,
+    /// So is whatever its processes from this number on have answered; 0: not known.
+    kept_from: AtomicU64,
     /// It began empty in the place of a lost one, or its last process left an object that is not whole; its groups may
     /// have it in their records as it was before.
     must_not_lead: AtomicBool,
@@ -106,12 +108,36 @@ impl Target {
         self.kept_power.load(Ordering::Acquire)
     }
 
-    /// All of its groups have this process in their records: what was lost before is known to them.
-    pub(crate) fn begin_anew(&self) -> Result<(), Fault> {
-        boot::begin_anew(&*self.disk).map_err(|error| self.write_fault(boot::FILE, &error))?;
+    /// Of its processes from this number on all is there that they have answered; 0: that is not known.
+    pub(crate) fn kept_from(&self) -> u64 {
+        match self.restores.is_unfinished() {
+            true => 0,
+            false => self.kept_from.load(Ordering::Acquire),
+        }
+    }
+
+    /// All of its groups have this process, of this number, in their records: what was lost before is known to them.
+    pub(crate) fn begin_anew(&self, process: u64) -> Result<(), Fault> {
+        boot::begin_anew(&*self.disk, process).map_err(|error| self.write_fault(boot::FILE, &error))?;
+        self.kept_from.store(process, Ordering::Release);
         self.kept_power.store(true, Ordering::Release);
         self.must_not_lead.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// All objects that were being made anew are whole.
+    pub(crate) fn end_objects(&self) -> Result<(), Fault> {
+        let kept_from = self.kept_from.load(Ordering::Acquire);
+        boot::begin_anew(&*self.disk, kept_from).map_err(|error| self.write_fault(boot::FILE, &error))
+    }
+
+    /// Not all is there that was answered: its disk failed, or is an older copy.
+    pub(crate) fn lose(&self) {
+        self.kept_from.store(0, Ordering::Release);
+        self.kept_power.store(false, Ordering::Release);
+        if let Err(error) = boot::lose(&*self.disk) {
+            tracing::error!(directory = %self.label, %error, "cannot write {}", boot::FILE);
+        }
     }
 
     /// An object is made anew. Errors: the target's groups do not know yet what was lost with power; BOOT cannot be
@@ -167,14 +193,15 @@ impl Target {
                 format!("check the disk, restart the machine, then remove {label}/{}", failure::FILE);
             let _ = failure.set(format!("{reason} (noted earlier; to use it again: {remedy})"));
         }
-        let must_not_lead = boot::must_not_lead(&*disk).map_err(place)?;
-        let kept_power = boot::kept_power(&*disk, epochs.suspects().is_none()).map_err(place)?;
+        let next = incarnation.found().0 + 1;
+        let start = boot::start(&*disk, epochs.suspects().is_none(), next).map_err(place)?;
         let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
         Ok(Target {
             label: label.to_owned(),
             boot: identity.boot_of(&*disk),
-            kept_power: AtomicBool::new(kept_power),
-            must_not_lead: AtomicBool::new(must_not_lead),
+            kept_power: AtomicBool::new(start.kept_power),
+            kept_from: AtomicU64::new(start.kept_from),
+            must_not_lead: AtomicBool::new(start.must_not_lead),
             is_retired: AtomicBool::new(false),
             disk,
             epochs,
@@ -345,6 +372,7 @@ impl Target {
             if let Err(error) = note {
                 tracing::error!(directory = %self.label, %error, "cannot write {}", failure::FILE);
             }
+            self.lose();
             tracing::error!(target_id = self.id().0, directory = %self.label, %reason, "target failed: it serves nothing from now on");
         }
     }

@@ -437,7 +437,7 @@ fn a_target_whose_object_was_not_whole_when_it_ended_asks_to_lead_nothing() {
         target.begin_object(id).expect("noted");
         if is_whole {
             assert!(target.restores.end_object(id));
-            target.restores.review(|| target.begin_anew()).expect("noted");
+            target.restores.review(|| target.end_objects()).expect("noted");
         }
         drop(target);
         rig.restart();
