@@ -16,6 +16,9 @@ const INSIDE: &str = "VAZAO_FAULTS_INSIDE";
 /// Where the kernel shows that it has started anew (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
+/// Lets go of the copies of mounts that others have: their `umount` would wait until all of this has ended.
+const ALONE: &str = r#"umount --all --lazy --types fuse.vazao; exec "$0" "$@""#;
+
 /// The inside of it, once entered.
 #[derive(Debug)]
 pub struct Enclosure {
@@ -34,7 +37,7 @@ impl Enclosure {
         // The first process of a namespace of processes takes everything with it; this one dies with us.
         let mut inside = command("setpriv");
         inside.args(["--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"]);
-        inside.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
+        inside.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c", ALONE]);
         inside.arg(program).args(std::env::args_os().skip(1)).env(INSIDE, "1");
         let status = inside.status().map_err(Failure::at("setpriv and unshare (util-linux)"))?;
         Ok(Some(

@@ -63,7 +63,9 @@ impl fmt::Display for Progress {
         );
         if parts.is_empty() {
             let rest = match self.stage {
-                Stage::Serving => "no file is open in it, but a directory may be in use",
+                Stage::Serving => {
+                    "no file is open in it, but a directory may be in use, or a container has a copy of the mount"
+                }
                 _ => "its session is being closed",
             };
             parts.push(rest.to_owned());

@@ -16,9 +16,9 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(100);
 
 /// Files of its own in `/run`, so that two of them, or the machine's own port mapper, do not meet; processes of its
-/// own, so that none outlives it.
+/// own, so that none outlives it; no copies of others' mounts, whose `umount` would wait for it.
 const PRIVATE: [&str; 5] = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
-const START: &str = "mount -t tmpfs none /run && mkdir /run/rpcbind && rpcbind && exec ganesha.nfsd -F -f \"$0/conf\" -L \"$0/log\" -p \"$0/pid\"";
+const START: &str = "umount --all --lazy --types fuse.vazao; mount -t tmpfs none /run && mkdir /run/rpcbind && rpcbind && exec ganesha.nfsd -F -f \"$0/conf\" -L \"$0/log\" -p \"$0/pid\"";
 
 /// A running server; killed when dropped.
 pub(crate) struct Server {

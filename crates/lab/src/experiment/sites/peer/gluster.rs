@@ -17,7 +17,7 @@ const PROGRAMS: [(&str, &str); 3] =
     [("glusterd", "glusterfs-server"), ("gluster", "glusterfs-cli"), ("glusterfs", "glusterfs-client")];
 const PORT: u16 = 24007;
 const VOLUME: &str = "lab";
-const START: &str = "mount -t tmpfs none /run && mkdir /run/gluster && mkdir -p \"$0/lib\" \"$0/log\" && \
+const START: &str = "umount --all --lazy --types fuse.vazao; mount -t tmpfs none /run && mkdir /run/gluster && mkdir -p \"$0/lib\" \"$0/log\" && \
     mount --bind \"$0/lib\" /var/lib/glusterd && mount --bind \"$0/log\" /var/log/glusterfs && \
     exec glusterd --no-daemon --log-file=\"$0/glusterd.log\"";
 
