@@ -262,8 +262,8 @@ impl DataService {
             let lost = || Fault::new(Code::Unavailable, "what the member missed is not known any more");
             missed.ok_or_else(lost)?.pop()
         };
-        let Some(next) = next else { return Ok((true, 0)) };
-        let sent = self.target(key.0.0).and_then(|target| self.send_touched(key, other, target, &next));
+        let Some(mut next) = next else { return Ok((true, 0)) };
+        let sent = self.target(key.0.0).and_then(|target| self.send_touched(key, other, target, &mut next));
         if sent.is_err()
             && let Some(led) = self.replication.table.lock().led.get_mut(&key)
             && let Some(missed) = led.missed.get_mut(&other)
@@ -279,7 +279,7 @@ impl DataService {
         key: Key,
         other: TargetId,
         target: &Arc<Target>,
-        touched: &Touched,
+        touched: &mut Touched,
     ) -> Result<u64, Fault> {
         let object = touched.object;
         {
@@ -288,7 +288,7 @@ impl DataService {
                 return self.remove_there(key, other, object).map(|()| 0);
             }
         }
-        self.compare_object(key, other, target, object, &touched.ranges)
+        self.compare_object(key, other, target, touched)
     }
 
     fn remove_there(&self, key: Key, other: TargetId, object: ObjectId) -> Result<(), Fault> {
@@ -325,7 +325,8 @@ impl DataService {
         let page = target.list(cookie, PAGE, Some(key.1)).map_err(fault)?;
         let mut sent_bytes = 0;
         for object in objects_of(key, &page) {
-            sent_bytes += self.compare_object(key, other, target, object, &[WHOLE])?;
+            let mut all = Touched { object, ranges: vec![WHOLE] };
+            sent_bytes += self.compare_object(key, other, target, &mut all)?;
         }
         Ok((next_cookie(page), sent_bytes))
     }
@@ -335,15 +336,20 @@ impl DataService {
         key: Key,
         other: TargetId,
         target: &Arc<Target>,
-        object: ObjectId,
-        ranges: &[Range<u64>],
+        touched: &mut Touched,
     ) -> Result<u64, Fault> {
+        let object = touched.object;
         // What this one lacks it must not take away elsewhere.
         target.restores.check_finished(object)?;
-        self.compare_ends(key, other, target, object)?;
+        let is_new = self.compare_ends(key, other, target, object);
+        if !matches!(is_new, Ok(false)) {
+            // Whatever it missed of it: it may have lost it. Also with the next attempt.
+            touched.ranges = vec![WHOLE];
+        }
+        is_new?;
         let mut sent_bytes = 0;
         let mut has_holes = false;
-        for range in ranges {
+        for range in &touched.ranges {
             let started_ns = self.shell.clock().now_ns();
             if range.end - range.start < BLOCK_BYTES as u64
                 && let Some(sent) = self.send_exactly(key, other, target, object, range.clone())?
@@ -367,7 +373,7 @@ impl DataService {
             }
         }
         // Of one that became longer only the bytes behind its end were touched.
-        if has_holes || ranges != [WHOLE] {
+        if has_holes || touched.ranges != [WHOLE] {
             sent_bytes += self.send_end(key, other, target, object)?;
         }
         Ok(sent_bytes)
@@ -440,18 +446,19 @@ impl DataService {
         self.send_one(key, other, &Change { body: Body::Write(write), bytes: bytes.to_vec() })
     }
 
-    /// Makes an object where this one has it, and cuts it to the length that it has here.
+    /// Makes an object where this one has it, and cuts it to the length that it has here. True: it was not there.
     pub(super) fn compare_ends(
         &self,
         key: Key,
         other: TargetId,
         target: &Arc<Target>,
         object: ObjectId,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let _held = self.lock_blocks(object, &[WHOLE])?;
         let (own, theirs) = (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
         let address = || Some(super::even::address(object));
-        if own.exists && !theirs.exists {
+        let is_new = own.exists && !theirs.exists;
+        if is_new {
             let make = proto::WriteRequest { object: address(), ..Default::default() };
             self.send_one(key, other, &Change::new(Body::Write(make)))?;
         }
@@ -460,7 +467,7 @@ impl DataService {
             let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
             self.send_one(key, other, &Change::new(Body::Truncate(cut)))?;
         }
-        Ok(())
+        Ok(is_new)
     }
 
     /// Half of the time is for what programs ask, while they do.
