@@ -12,11 +12,11 @@ if [[ $EUID -ne 0 ]]; then
     echo "other file systems must be tested as root: only root makes hosts" >&2
     exit 1
 fi
-needed=(/usr/sbin/{glusterd,mfsmaster,mfschunkserver} /usr/bin/mfsmount)
+needed=(/usr/sbin/{glusterd,mfsmaster,mfschunkserver} /usr/bin/{mfsmount,fio})
 if ! ls "${needed[@]}" >/dev/null 2>&1; then
     packages_install glusterfs-server glusterfs-client moosefs-master moosefs-chunkserver moosefs-client \
-        >"$TMPDIR/apt.log" 2>&1 || {
-        echo "NOT TESTED: GlusterFS and MooseFS cannot be installed: $(tail -n 1 "$TMPDIR/apt.log")" >&2
+        fio >"$TMPDIR/apt.log" 2>&1 || {
+        echo "NOT TESTED: GlusterFS, MooseFS and fio cannot be installed: $(tail -n 1 "$TMPDIR/apt.log")" >&2
         exit 1
     }
 fi
@@ -40,8 +40,11 @@ for key in ["write", "rewrite", "read", "reread", "reread-from-memory"]:
             points = series[f"{peer}, {client}"]
             assert len(points) == places, (key, peer, client, outcome["gaps"])
             assert all(value > 0 for point in points for value in point["values"])
+for key in ["fio", "fio-ratio"]:
+    for series in figures[key]["series"]:
+        assert len(series["points"]) == 2 and all(point["values"][0] > 0 for point in series["points"]), series
 assert any("each peer" in finding["shape"] for finding in outcome["findings"]), outcome["findings"]
-assert not any(gap.startswith(("GlusterFS", "MooseFS")) for gap in outcome["gaps"]), outcome["gaps"]
+assert not any(gap.startswith(("GlusterFS", "MooseFS", "our own load")) for gap in outcome["gaps"]), outcome["gaps"]
 END
         passed=$((passed + 1))
     else

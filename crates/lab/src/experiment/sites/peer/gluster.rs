@@ -3,7 +3,8 @@
 //! It has no metadata service: names are on the bricks. `glusterd` has fixed places below `/run` and `/var/lib`: each
 //! runs in a mount namespace of its own. Bricks, which it starts, end with the hosts.
 
-use super::{Daemon, System, answers, directory, is_mounted, require, retried, unmount};
+use super::super::installed::require;
+use super::{Daemon, System, answers, directory, is_mounted, retried, unmount};
 use crate::Error;
 use crate::experiment::Lab;
 use crate::experiment::testbed::Testbed;

@@ -20,8 +20,6 @@ pub(super) const NAMES: [&str; 2] = [gluster::NAME, moosefs::NAME];
 /// How long one may take until it serves, or is mounted.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
-/// Daemons are not in the path of every user.
-const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// Starts those that are installed; the others, and why, become gaps.
 pub(super) fn start<'a>(
@@ -44,18 +42,6 @@ pub(super) fn start<'a>(
         lab.check()?;
     }
     Ok(peers)
-}
-
-/// Programs that a peer needs, and Debian's packages of them.
-fn require(programs: &[(&str, &str)]) -> Result<(), Error> {
-    let is_there =
-        |program: &str| DIRECTORIES.iter().any(|directory| Path::new(directory).join(program).exists());
-    let missing: Vec<&str> =
-        programs.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Failed(format!("not installed; install Debian's packages {}", missing.join(", "))))
 }
 
 /// A program of a peer; killed when dropped.

@@ -1,7 +1,8 @@
 //! MooseFS: its master on the metadata service's host, a chunk server on each data server's, `mfsmount` on those of the
 //! clients.
 
-use super::{Daemon, System, answers, directory, is_mounted, own_nice, require, retried, unmount};
+use super::super::installed::require;
+use super::{Daemon, System, answers, directory, is_mounted, own_nice, retried, unmount};
 use crate::Error;
 use crate::experiment::Lab;
 use crate::experiment::testbed::Testbed;
