@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Experiments C1 and C2 beside other file systems, at their smallest: GlusterFS and MooseFS of Debian, installed where
-# they are missing, serve on hosts of the laboratory, and every place that they can be measured at gets its values.
+# Experiments C1 and C2 beside other file systems, at their smallest: GlusterFS, MooseFS and CephFS of Debian, installed
+# where missing, serve on hosts of the laboratory, and every place that they can be measured at gets its values.
 set -euo pipefail
 
 source scripts/lib/sandbox.sh
@@ -12,11 +12,11 @@ if [[ $EUID -ne 0 ]]; then
     echo "other file systems must be tested as root: only root makes hosts" >&2
     exit 1
 fi
-needed=(/usr/sbin/{glusterd,mfsmaster,mfschunkserver} /usr/bin/mfsmount)
+needed=(/usr/sbin/{glusterd,mfsmaster,mfschunkserver} /usr/bin/{mfsmount,ceph-{mon,osd,mds,fuse},fio})
 if ! ls "${needed[@]}" >/dev/null 2>&1; then
     packages_install glusterfs-server glusterfs-client moosefs-master moosefs-chunkserver moosefs-client \
-        >"$TMPDIR/apt.log" 2>&1 || {
-        echo "NOT TESTED: GlusterFS and MooseFS cannot be installed: $(tail -n 1 "$TMPDIR/apt.log")" >&2
+        ceph-mon ceph-osd ceph-mds ceph-fuse ceph-common fio >"$TMPDIR/apt.log" 2>&1 || {
+        echo "NOT TESTED: GlusterFS, MooseFS, CephFS and fio cannot be installed: $(tail -n 1 "$TMPDIR/apt.log")" >&2
         exit 1
     }
 fi
@@ -35,13 +35,16 @@ for key in ["write", "rewrite", "read", "reread", "reread-from-memory"]:
     series = {series["name"]: series["points"] for series in figures[key]["series"]}
     # Over two sites their large files take too long.
     places = len(figures[key]["x"]) if outcome["id"] == "C1" else 1
-    for peer in ["GlusterFS", "MooseFS"]:
+    for peer in ["GlusterFS", "MooseFS", "CephFS"]:
         for client in ["client 1", "client 2"]:
             points = series[f"{peer}, {client}"]
             assert len(points) == places, (key, peer, client, outcome["gaps"])
             assert all(value > 0 for point in points for value in point["values"])
+for key in ["fio", "fio-ratio"]:
+    for series in figures[key]["series"]:
+        assert len(series["points"]) == 2 and all(point["values"][0] > 0 for point in series["points"]), series
 assert any("each peer" in finding["shape"] for finding in outcome["findings"]), outcome["findings"]
-assert not any(gap.startswith(("GlusterFS", "MooseFS")) for gap in outcome["gaps"]), outcome["gaps"]
+assert not any(gap.startswith(("GlusterFS", "MooseFS", "CephFS", "our own load")) for gap in outcome["gaps"]), outcome["gaps"]
 END
         passed=$((passed + 1))
     else

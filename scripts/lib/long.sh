@@ -28,7 +28,7 @@ long_part links 2000 "simulated clusters whose links, machines and power fail" V
     cargo test --release --locked -p vazao-sim --test clusters no_link_that_is_cut
 long_part starts 1000 "rounds of restarts at every step of a start" VAZAO_SIM_SEEDS=1000 \
     cargo test --release --locked -p vazao-sim --test clusters no_call_fails
-long_part peers 1 "C1 and C2 beside GlusterFS and MooseFS" LC_ALL=C bash scripts/peers.sh
+long_part peers 1 "C1 and C2 beside GlusterFS, MooseFS and CephFS" LC_ALL=C bash scripts/peers.sh
 long_part trials 8 "libraries of Python above the volume" LC_ALL=C bash scripts/trials.sh
 long_part decoders 20000000 "damaged messages for each decoder" VAZAO_FUZZ_ROUNDS=20000000 \
     cargo test --release --locked -p vazao-wire --test bytes fuzz

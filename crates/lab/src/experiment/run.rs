@@ -15,7 +15,7 @@ const EXAMPLES: &str = "Examples:
   vazao lab list
   vazao lab run P4                         minutes; results in ./lab-results/P4.json, plots beside, index.html
   vazao lab run P4 P9 --scale full --out /srv/results
-  vazao lab run C1 C2 --peers              GlusterFS and MooseFS in the same hosts and links
+  vazao lab run C1 C2 --peers              GlusterFS, MooseFS and CephFS in the same hosts and links
   vazao lab run P10 --workers 4            a data server is killed under 4 writers and 4 readers
   vazao lab run all --json -
   vazao lab report lab-results             the page and the plots again, without measuring
@@ -44,7 +44,8 @@ pub struct Args {
     /// Seed of the random data
     #[arg(long, default_value = "1")]
     pub seed: u64,
-    /// Measure other file systems beside ours in C1 and C2: those of GlusterFS and MooseFS whose packages are installed
+    /// Measure other file systems beside ours in C1 and C2: those of GlusterFS, MooseFS and CephFS whose packages are
+    /// installed
     #[arg(long)]
     pub peers: bool,
     /// Writers, and as many readers, of the figure over time of P10 [default: 8; with --scale tiny 2]

@@ -14,9 +14,11 @@ use super::line::{Carried, Line, site_of};
 use super::link::{BitsPerSecond, shape};
 use super::namespace::Namespace;
 use super::probe::{self, End};
+use super::undo::Made;
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsStr;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,6 +203,12 @@ impl Host {
     /// there, stay on the host.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         self.namespace.inside(work)
+    }
+
+    /// Has what a program of this host mounts on `directory` unmounted with the network, also by [`super::sweep`] once
+    /// this process was killed: a mount whose program is gone would stay, and fail every call.
+    pub fn unmount_at_end(&self, directory: &Path) -> Result<(), Error> {
+        self.ledger.record(&Made::Mount(directory.to_owned()))
     }
 
     /// Bounds the link to `rate` in each direction, or lifts the bound; also while data flows.

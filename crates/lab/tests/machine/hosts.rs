@@ -364,6 +364,7 @@ fn what_is_dropped_leaves_nothing_behind_even_in_a_panic() {
     let (traces, process) = found.lock().take().expect("all was made");
     assert_whole(&traces);
     assert_eq!(traces_of(std::process::id()), Traces::default());
+    fs::remove_dir(mountpoint_of(std::process::id())).expect("unmounted, and so empty");
     assert!(has_ended(process));
 }
 
@@ -388,6 +389,7 @@ fn what_a_killed_process_leaves_behind_is_swept_and_the_living_are_left_alone() 
     left.images.iter().for_each(|image| fs::remove_file(image).expect("removed"));
     assert!(sweep().expect("swept") >= 3, "a network, a disk and a limit were left behind");
     assert_eq!(traces_of(pid), Traces::default());
+    fs::remove_dir(mountpoint_of(pid)).expect("unmounted, and so empty");
     assert!(has_ended(process));
     assert!(host.measured_rtt().is_ok(), "the living network still works");
 }
@@ -423,6 +425,11 @@ impl Everything {
         let mut network = Network::with_delay_by(DelayBy::Forwarder).expect("a network");
         let host = network.add_host("n1").expect("a host");
         host.set_delay(Delay::one_way(Duration::from_millis(5))).expect("set");
+        let mountpoint = mountpoint_of(std::process::id());
+        fs::create_dir(&mountpoint).expect("a directory");
+        host.unmount_at_end(&mountpoint).expect("recorded");
+        let mounted = host.command("mount").args(["-t", "tmpfs", "none"]).arg(&mountpoint).run_bounded();
+        assert!(mounted.status.success());
         let disk = SlowDisk::new(&std::env::temp_dir(), 32 << 20, DISK_BYTES_PER_SECOND).expect("a disk");
         let limit = CpuLimit::new(1.0).expect("a limit");
         let process = host.command("sleep").arg("60").current_dir(disk.path()).spawn().expect("sleep runs");
@@ -440,16 +447,21 @@ struct Traces {
     images: Vec<PathBuf>,
     loops: Vec<String>,
     rules: Vec<String>,
-    /// Of the disk, and of the two namespaces.
+    /// Of the disk, of the two namespaces, and of a program on the host.
     mounts: Vec<String>,
     groups: Vec<PathBuf>,
     nodes: Vec<PathBuf>,
 }
 
+/// Its name is not one of the images'.
+fn mountpoint_of(pid: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("mounted-vazao-lab-{pid}-n1"))
+}
+
 fn assert_whole(traces: &Traces) {
     assert_eq!(traces.namespaces.len(), 2, "{traces:?}");
     let others = [traces.images.len(), traces.loops.len(), traces.mounts.len()];
-    assert_eq!(others, [1, 1, 3], "{traces:?}");
+    assert_eq!(others, [1, 1, 4], "{traces:?}");
     assert!(!traces.groups.is_empty() && traces.ledgers.len() == 3, "{traces:?}");
     assert!(traces.nodes.is_empty(), "device nodes are removed once opened: {traces:?}");
 }

@@ -1,12 +1,13 @@
 //! C1: the four operations by two clients in one network of 100 Mb/s (figure 3, figure 4a and table 1 of the study).
 
+use super::fio::{self, CrossCheck};
 use super::samples::{
     Bench, FOUR, Operation, Published, Systems, ahead_of_peers, ahead_of_published, lower_client,
     over_records, over_sizes, tables,
 };
 use super::system::{OURS, System, Volume};
 use super::{
-    CLIENTS, CONGESTION_CONTROL, PORT, RECORD_BYTES, peer, records, repetitions, scale, setup, sizes,
+    CLIENTS, CONGESTION_CONTROL, PORT, RECORD_BYTES, largest, peer, records, repetitions, scale, setup, sizes,
 };
 use crate::Error;
 use crate::experiment::outcome::{Figure, Finding};
@@ -54,6 +55,7 @@ impl Experiment for C1 {
         let sizes = sizes(lab, &[4, 16, 64], &[1, 4, 16, 64, 256]);
         let (records, middle) = (records(lab), sizes[sizes.len() / 2]);
         let mut samples = Vec::new();
+        let mut check = CrossCheck::new(largest(&sizes));
         for repetition in 0..repetitions(lab) {
             for &bytes in &sizes {
                 systems.go_through(&mut bench, (bytes, u64::MAX), repetition, &mut samples)?;
@@ -61,6 +63,7 @@ impl Experiment for C1 {
             for &record in records.iter().filter(|&&record| record != RECORD_BYTES) {
                 samples.extend(bench.go_through(&volume, middle, record, repetition)?);
             }
+            check.measure(&mut bench, &volume, repetition)?;
         }
         let titles = [
             (Operation::Write, "Write (figure 3a)"),
@@ -75,6 +78,9 @@ impl Experiment for C1 {
         figures.push(over_records(&title, &records, middle, volume.name(), &samples));
         let title = ("table1", "Means of all sizes and both clients (table 1)");
         figures.extend(tables(title, RECORD_BYTES, &samples, &PUBLISHED));
+        let (mut gaps, (compared, missing)) = (systems.into_gaps(), check.into_parts());
+        figures.extend(compared);
+        gaps.extend(missing);
         let mut setup = setup();
         setup.insert(
             0,
@@ -82,13 +88,14 @@ impl Experiment for C1 {
              three servers."
                 .to_owned(),
         );
-        Ok(Measured { scale: scale(lab, &sizes), setup, figures, gaps: systems.into_gaps() })
+        Ok(Measured { scale: scale(lab, &sizes), setup, figures, gaps })
     }
 
     fn findings(&self, figures: &[Figure]) -> Vec<Finding> {
         let mut findings: Vec<Finding> = FOUR.map(|operation| goal(figures, operation)).into();
         findings.push(ahead_of_published(figures, "table1"));
         findings.extend(ahead_of_peers(figures));
+        findings.extend(fio::finding(figures));
         findings
     }
 }

@@ -1,12 +1,14 @@
 //! C2: the four operations over two sites with 2 Mb/s between them (figures 4b and 5, table 2 of the study).
 
+use super::fio::{self, CrossCheck};
 use super::samples::{
     Bench, FOUR, Operation, Published, Sample, Systems, ahead_of_peers, ahead_of_published, lower_client,
     over_sizes, tables,
 };
 use super::system::{OURS, Volume};
 use super::{
-    CLIENTS, CONGESTION_CONTROL, PORT, RECORD_BYTES, far, peer, repetitions, scale, setup, sizes, stat,
+    CLIENTS, CONGESTION_CONTROL, PORT, RECORD_BYTES, far, largest, peer, repetitions, scale, setup, sizes,
+    stat,
 };
 use crate::Error;
 use crate::experiment::outcome::{Figure, Finding};
@@ -65,16 +67,20 @@ impl Experiment for C2 {
         let (mut samples, mut others) = (Vec::new(), far::figures(far_bytes));
         let round_trip = bed.clients()[0].measured_rtt_to(bed.host_named("meta1")?)?;
         let mut stats = stat::figure_of(bulk_bytes, round_trip);
+        let mut check = CrossCheck::new(largest(&sizes));
         for repetition in 0..repetitions(lab) {
             for &bytes in &sizes {
                 systems.go_through(&mut bench, (bytes, spread_max), repetition, &mut samples)?;
             }
+            check.measure(&mut bench, &near, repetition)?;
             far::measure(&mut bench, &near, far_bytes, repetition, &mut others)?;
             stat::measure(&mut bench, &near, bulk_bytes, repetition, &mut stats)?;
         }
         let mut figures = figures(&sizes, &samples);
         figures.extend(others);
         figures.push(stats);
+        let (compared, missing) = check.into_parts();
+        figures.extend(compared);
         let mut arranged = vec![format!(
             "Site A: client 1 and 2 data servers, zone a. Site B: client 2, the metadata service and 1 data server, zone b. \
              Between them {} Mb/s each way, a queue of 40 frames, and a round trip of {:.2} ms when nothing else is under \
@@ -84,6 +90,7 @@ impl Experiment for C2 {
         )];
         arranged.extend(setup());
         let mut gaps = systems.into_gaps();
+        gaps.extend(missing);
         gaps.push(format!(
             "files over {} that lie on both sides: at the rate of the line a sample takes minutes",
             format_size(spread_max)
@@ -95,6 +102,7 @@ impl Experiment for C2 {
         let mut findings: Vec<Finding> = FOUR.map(|operation| goal(figures, operation)).into();
         findings.push(ahead_of_published(figures, "table2"));
         findings.extend(ahead_of_peers(figures));
+        findings.extend(fio::finding(figures));
         findings.extend(far::findings(figures, GOAL));
         findings.extend(stat::findings(figures));
         findings

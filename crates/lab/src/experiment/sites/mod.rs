@@ -8,6 +8,8 @@
 mod c1;
 mod c2;
 mod far;
+mod fio;
+mod installed;
 mod limit;
 mod peer;
 mod samples;
@@ -52,6 +54,11 @@ fn sizes(lab: &Lab, short: &[u64], full: &[u64]) -> Vec<u64> {
     mebibytes.iter().map(|&size| lab.bytes(size * MIB, size * MIB)).collect()
 }
 
+/// The largest of the sizes.
+fn largest(sizes: &[u64]) -> u64 {
+    sizes.iter().copied().max().unwrap_or(RECORD_BYTES)
+}
+
 /// Sizes of calls, which are compared with files of one size.
 fn records(lab: &Lab) -> Vec<u64> {
     lab.scaled(
@@ -89,5 +96,9 @@ fn setup() -> Vec<String> {
          from the client's own memory, which IOzone measures without -U, is in a figure of its own."
             .to_owned(),
         "What is read is compared with what was written, within the time.".to_owned(),
+        "Where fio is installed it takes turns with our own load on one file of each client, at the largest size: \
+         sequential calls from open to fsync, new mounts before reading. It compares nothing. Each fio prepares itself after \
+         it was started, so that the two begin only nearly together."
+            .to_owned(),
     ]
 }

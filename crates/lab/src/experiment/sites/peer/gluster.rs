@@ -3,11 +3,12 @@
 //! It has no metadata service: names are on the bricks. `glusterd` has fixed places below `/run` and `/var/lib`: each
 //! runs in a mount namespace of its own. Bricks, which it starts, end with the hosts.
 
-use super::{Daemon, System, answers, directory, is_mounted, require, retried, unmount};
+use super::super::installed::require;
+use super::mounts::Mounts;
+use super::{Daemon, System, answers, directory, retried};
 use crate::Error;
 use crate::experiment::Lab;
 use crate::experiment::testbed::Testbed;
-use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,8 +25,7 @@ const START: &str = "umount --all --lazy --types fuse.vazao; mount -t tmpfs none
 pub(super) struct Gluster<'a> {
     lab: &'a Lab,
     bed: &'a Testbed<'a>,
-    /// The mount of each client.
-    mounts: Mutex<Vec<Option<Daemon>>>,
+    mounts: Mounts<'a>,
     // After the mounts.
     daemons: Vec<Daemon>,
 }
@@ -33,8 +33,7 @@ pub(super) struct Gluster<'a> {
 impl<'a> Gluster<'a> {
     pub(super) fn start(lab: &'a Lab, bed: &'a Testbed<'a>) -> Result<Gluster<'a>, Error> {
         require(&PROGRAMS)?;
-        let mounts = Mutex::new(bed.clients().iter().map(|_| None).collect());
-        let mut peer = Gluster { lab, bed, mounts, daemons: Vec::new() };
+        let mut peer = Gluster { lab, bed, mounts: Mounts::new(lab, bed, "gluster")?, daemons: Vec::new() };
         let home = peer.home();
         for (number, host) in bed.servers().iter().enumerate() {
             let own = home.join(number.to_string());
@@ -88,10 +87,6 @@ impl<'a> Gluster<'a> {
         retried(self.lab, || self.cli(&["volume", "start", VOLUME, "force"]))
     }
 
-    fn mountpoint(&self, client: usize) -> PathBuf {
-        self.bed.directory().join(format!("gluster-{client}"))
-    }
-
     fn log_of(&self, client: usize) -> PathBuf {
         self.home().join(format!("mount{client}-glusterfs.log"))
     }
@@ -109,25 +104,18 @@ impl System for Gluster<'_> {
     }
 
     fn mount(&self, client: usize) -> Result<(), Error> {
-        let mountpoint = self.mountpoint(client);
-        directory(&mountpoint)?;
         let server = self.bed.servers()[0].address().to_string();
         let command = self.bed.clients()[client].command("glusterfs");
-        let command = mount_command(command, &server, &self.log_of(client), &mountpoint);
-        let mut mount = Daemon::start(command, &format!("mount{client}"), &self.home())?;
-        mount.wait_until(self.lab, || is_mounted(&mountpoint))?;
-        self.mounts.lock()[client] = Some(mount);
-        Ok(())
+        let mountpoint = self.mounts.mountpoint(client);
+        self.mounts.mount(client, mount_command(command, &server, &self.log_of(client), &mountpoint))
     }
 
     fn unmount(&self, client: usize) -> Result<(), Error> {
-        let unmounted = unmount(self.lab, &self.bed.clients()[client], &self.mountpoint(client));
-        self.mounts.lock()[client] = None;
-        unmounted
+        self.mounts.unmount(client)
     }
 
     fn directory(&self, client: usize) -> PathBuf {
-        self.mountpoint(client)
+        self.mounts.mountpoint(client)
     }
 
     fn is_spread(&self) -> bool {

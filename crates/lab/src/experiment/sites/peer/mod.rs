@@ -1,10 +1,12 @@
 //! Other file systems on the same hosts and links, from Debian's packages, with one copy of everything and otherwise
 //! their defaults.
 
+mod cephfs;
 mod gluster;
 mod moosefs;
+mod mounts;
 
-use super::system::{System, is_mounted};
+use super::system::System;
 use crate::Error;
 use crate::experiment::Lab;
 use crate::experiment::testbed::Testbed;
@@ -15,13 +17,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// How they are called in figures.
-pub(super) const NAMES: [&str; 2] = [gluster::NAME, moosefs::NAME];
+pub(super) const NAMES: [&str; 3] = [gluster::NAME, moosefs::NAME, cephfs::NAME];
 
 /// How long one may take until it serves, or is mounted.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long the program of a mount may go on without it.
+const END_WITHIN: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
-/// Daemons are not in the path of every user.
-const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// Starts those that are installed; the others, and why, become gaps.
 pub(super) fn start<'a>(
@@ -30,13 +32,14 @@ pub(super) fn start<'a>(
     gaps: &mut Vec<String>,
 ) -> Result<Vec<Box<dyn System + 'a>>, Error> {
     if !lab.peers {
-        gaps.push(format!("{} in the same hosts and links: with --peers", NAMES.join(" and ")));
+        gaps.push(format!("{} in the same hosts and links: with --peers", NAMES.join(", ")));
         return Ok(Vec::new());
     }
     let gluster = gluster::Gluster::start(lab, bed).map(|peer| Box::new(peer) as Box<dyn System>);
     let moosefs = moosefs::MooseFs::start(lab, bed).map(|peer| Box::new(peer) as Box<dyn System>);
+    let cephfs = cephfs::CephFs::start(lab, bed).map(|peer| Box::new(peer) as Box<dyn System>);
     let mut peers = Vec::new();
-    for (name, started) in NAMES.into_iter().zip([gluster, moosefs]) {
+    for (name, started) in NAMES.into_iter().zip([gluster, moosefs, cephfs]) {
         match started {
             Ok(peer) => peers.push(peer),
             Err(error) => gaps.push(format!("{name}: {error}")),
@@ -44,18 +47,6 @@ pub(super) fn start<'a>(
         lab.check()?;
     }
     Ok(peers)
-}
-
-/// Programs that a peer needs, and Debian's packages of them.
-fn require(programs: &[(&str, &str)]) -> Result<(), Error> {
-    let is_there =
-        |program: &str| DIRECTORIES.iter().any(|directory| Path::new(directory).join(program).exists());
-    let missing: Vec<&str> =
-        programs.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(Error::Failed(format!("not installed; install Debian's packages {}", missing.join(", "))))
 }
 
 /// A program of a peer; killed when dropped.
@@ -90,6 +81,22 @@ impl Daemon {
             lab.clock.sleep(POLL);
         }
         Ok(())
+    }
+
+    /// Waits until it has ended by itself; kills it when that takes too long.
+    fn end(mut self, lab: &Lab) {
+        let deadline_ns = lab.clock.now_ns() + END_WITHIN.as_nanos() as u64;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if lab.clock.now_ns() > deadline_ns {
+                tracing::warn!(
+                    "{}: has not ended within {} s, and is killed",
+                    self.name,
+                    END_WITHIN.as_secs()
+                );
+                return;
+            }
+            lab.clock.sleep(POLL);
+        }
     }
 }
 
@@ -132,12 +139,4 @@ fn own_nice() -> i32 {
 
 fn directory(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(Error::at(path.display()))
-}
-
-/// Unmounts what is mounted there, and waits for its program.
-fn unmount(lab: &Lab, host: &Host, mountpoint: &Path) -> Result<(), Error> {
-    if !is_mounted(mountpoint) {
-        return Ok(());
-    }
-    lab.text_of(host.command("umount").arg(mountpoint)).map(drop)
 }

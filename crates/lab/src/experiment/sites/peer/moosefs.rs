@@ -1,11 +1,12 @@
 //! MooseFS: its master on the metadata service's host, a chunk server on each data server's, `mfsmount` on those of the
 //! clients.
 
-use super::{Daemon, System, answers, directory, is_mounted, own_nice, require, retried, unmount};
+use super::super::installed::require;
+use super::mounts::Mounts;
+use super::{Daemon, System, answers, directory, own_nice, retried};
 use crate::Error;
 use crate::experiment::Lab;
 use crate::experiment::testbed::Testbed;
-use parking_lot::Mutex;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,10 +22,8 @@ const CLIENTS_PORT: u16 = 9421;
 const CHUNKS_PORT: u16 = 9422;
 
 pub(super) struct MooseFs<'a> {
-    lab: &'a Lab,
     bed: &'a Testbed<'a>,
-    /// The mount of each client.
-    mounts: Mutex<Vec<Option<Daemon>>>,
+    mounts: Mounts<'a>,
     // After the mounts.
     _daemons: Vec<Daemon>,
 }
@@ -38,11 +37,10 @@ impl<'a> MooseFs<'a> {
         for number in 0..bed.servers().len() {
             daemons.push(chunk_server(lab, bed, &home, number)?);
         }
-        let mounts = Mutex::new(bed.clients().iter().map(|_| None).collect());
-        let peer = MooseFs { lab, bed, mounts, _daemons: daemons };
+        let peer = MooseFs { bed, mounts: Mounts::new(lab, bed, "moosefs")?, _daemons: daemons };
         // One copy, as of everything here; refused until a chunk server has registered.
         peer.mount(1)?;
-        let root = peer.mountpoint(1);
+        let root = peer.mounts.mountpoint(1);
         let one_copy =
             || lab.text_of(bed.clients()[1].command("mfssetgoal").args(["-r", "1"]).arg(&root)).map(drop);
         let probe = root.join("probe");
@@ -52,10 +50,6 @@ impl<'a> MooseFs<'a> {
         fs::remove_file(&probe).map_err(Error::at(probe.display()))?;
         peer.unmount(1)?;
         Ok(peer)
-    }
-
-    fn mountpoint(&self, client: usize) -> PathBuf {
-        self.bed.directory().join(format!("moosefs-{client}"))
     }
 }
 
@@ -122,27 +116,19 @@ impl System for MooseFs<'_> {
     }
 
     fn mount(&self, client: usize) -> Result<(), Error> {
-        let mountpoint = self.mountpoint(client);
-        directory(&mountpoint)?;
-        let host = &self.bed.clients()[client];
         let master = self.bed.host_named("meta1")?.address().to_string();
-        let mut command = host.command("mfsmount");
-        command.arg(&mountpoint).args(["-f", "-H", &master, "-o", &format!("mfsnice={}", own_nice())]);
-        let home = self.bed.directory().join("moosefs");
-        let mut mount = Daemon::start(command, &format!("mfsmount{client}"), &home)?;
-        mount.wait_until(self.lab, || is_mounted(&mountpoint))?;
-        self.mounts.lock()[client] = Some(mount);
-        Ok(())
+        let mut command = self.bed.clients()[client].command("mfsmount");
+        command.arg(self.mounts.mountpoint(client));
+        command.args(["-f", "-H", &master, "-o", &format!("mfsnice={}", own_nice())]);
+        self.mounts.mount(client, command)
     }
 
     fn unmount(&self, client: usize) -> Result<(), Error> {
-        let unmounted = unmount(self.lab, &self.bed.clients()[client], &self.mountpoint(client));
-        self.mounts.lock()[client] = None;
-        unmounted
+        self.mounts.unmount(client)
     }
 
     fn directory(&self, client: usize) -> PathBuf {
-        self.mountpoint(client)
+        self.mounts.mountpoint(client)
     }
 
     fn is_spread(&self) -> bool {
