@@ -15,6 +15,7 @@
 use super::Key;
 use super::change::{Body, Change, WHOLE};
 use crate::lease::moment;
+use crate::options::Defect;
 use crate::service::{DataService, fault};
 use crate::targets::Target;
 use sha2::{Digest, Sha256};
@@ -472,7 +473,8 @@ impl DataService {
         let is_walked =
             |led: &super::Led| led.lagging.walked.as_ref().is_some_and(|it| it.target == walked.target);
         table.led.get(&key).is_some_and(is_walked)
-            && self.leases.promote(key, walked.target, epoch, Some(now))
+            && (self.options.defect == Some(Defect::UncountedPromotion)
+                || self.leases.promote(key, walked.target, epoch, Some(now)))
     }
 
     fn ask_catch_up(
