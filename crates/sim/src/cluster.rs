@@ -5,6 +5,7 @@ mod starts;
 pub use starts::Step;
 
 use crate::clock::{Clocks, MachineClock, Pause, SimClock};
+use crate::defects::members::{Hasty, Receiving, Sending};
 use crate::defects::{Defect, Early, Final, Swallowing, Unnumbered, WithoutOne};
 use crate::network::{Cut, End, Endpoint, Machine, Network, OnMachine, Weather};
 use parking_lot::{Mutex, MutexGuard};
@@ -22,8 +23,10 @@ use vazao_model::Code;
 use vazao_model::limits::HEARTBEAT_MS;
 use vazao_store::{DataService, MemberView, Peers};
 use vazao_wire::inline::InlineTransport;
+use vazao_wire::op::ReplaceTarget;
+use vazao_wire::proto;
 use vazao_wire::service::{Fault, Service};
-use vazao_wire::transport::Transport;
+use vazao_wire::transport::{Transport, submit};
 
 /// Address of the metadata service.
 pub const META: &str = "meta:7070";
@@ -79,6 +82,8 @@ struct World {
     end_at: Option<(usize, usize)>,
     /// The epoch that each process of a data server was told first.
     told: BTreeMap<u64, u64>,
+    /// Of each target's processes the latest incarnation before them, and of them.
+    incarnations: BTreeMap<(u32, u64), (u64, u64)>,
 }
 
 struct Shared {
@@ -121,21 +126,26 @@ fn data_address(index: usize) -> String {
 impl Cluster {
     /// A new cluster, all of it up.
     pub fn new(options: ClusterOptions) -> Cluster {
-        Cluster::with(options, None, &[])
+        Cluster::with(options, None, &[], None)
+    }
+
+    /// The same with something wrong from the beginning.
+    pub fn with_defect(options: ClusterOptions, defect: Option<Defect>) -> Cluster {
+        Cluster::with(options, None, &[], defect)
     }
 
     /// The same; the data server on machine `late` has a second disk, which is missing at each later start made in
     /// steps until the server is up.
     pub fn with_late_disk(options: ClusterOptions, late: usize) -> Cluster {
-        Cluster::with(options, Some(late), &[])
+        Cluster::with(options, Some(late), &[], None)
     }
 
     /// The same with data servers put into `zones` in turn.
     pub fn in_zones(options: ClusterOptions, zones: &[&str]) -> Cluster {
-        Cluster::with(options, None, zones)
+        Cluster::with(options, None, zones, None)
     }
 
-    fn with(options: ClusterOptions, late: Option<usize>, zones: &[&str]) -> Cluster {
+    fn with(options: ClusterOptions, late: Option<usize>, zones: &[&str], defect: Option<Defect>) -> Cluster {
         let clock = Arc::new(SimClock::default());
         let transport = InlineTransport::new(Arc::clone(&clock) as Arc<dyn Clock>);
         let network = Arc::new(Network::new(options.seed ^ 0x6e65_7477));
@@ -160,10 +170,11 @@ impl Cluster {
             is_stepwise: false,
             end_at: None,
             told: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
         };
         let fates = Arc::clone(&network);
         transport.set_fates(Some(Box::new(move |address, method| fates.fate(address, method))));
-        let (world, defect) = (Mutex::new(world), OnceLock::new());
+        let (world, defect) = (Mutex::new(world), defect.map_or_else(OnceLock::new, OnceLock::from));
         let zones: Vec<String> = zones.iter().map(|&zone| zone.to_owned()).collect();
         let clocks = Clocks::new(Arc::clone(&clock), options.seed);
         let endpoint = |number: usize| {
@@ -244,7 +255,7 @@ impl Cluster {
                 Arc::new(WithoutOne { inner: transport, address: data_address(0) })
             }
             Some(Defect::EarlyAnswers) => Arc::new(Early(transport)),
-            Some(Defect::ForgottenGroups) | None => transport,
+            Some(_) | None => transport,
         };
         Client::open(transport, vec![META.to_owned()], options).expect("a cluster that is up takes a client")
     }
@@ -467,10 +478,32 @@ impl Shared {
             if !std::ptr::eq(process.as_ptr(), &*service) {
                 (*process, *peers) = (Arc::downgrade(&service), Peers::default());
             }
-            peers.turn(&service, &*self.endpoints[number], META);
+            peers.turn(&service, &*self.transport_of(number), META);
         }
         if let Some(meta) = self.meta().filter(|_| !self.stands_still(0)) {
             meta.settle_reports(Duration::ZERO);
+        }
+        if self.defect.get() == Some(&Defect::LastPutOut) {
+            self.put_last_out();
+        }
+    }
+
+    /// Has the metadata service do by itself what an operator alone may: calls the only current member of a group lost,
+    /// which is done once that has been silent for a while.
+    fn put_last_out(&self) {
+        let Some(meta) = self.meta() else { return };
+        let is_last = |member: &MemberView| {
+            let record = meta.record_of_group(member.group);
+            record.is_some_and(|record| record.current().all(|other| other.target == member.target))
+        };
+        for (_, service) in self.data_servers().iter().filter(|(number, _)| self.stands_still(*number)) {
+            let node = service.node().map_or(0, |node| node.0);
+            for member in service.memberships().iter().filter(|member| is_last(member)) {
+                let (target, uuid, directory) = (member.target.0, vec![1; 16], "/empty".to_owned());
+                let lose_last_copies = true;
+                let request = proto::ReplaceTargetRequest { target, node, uuid, directory, lose_last_copies };
+                drop(submit::<ReplaceTarget>(&*self.transport, META, &request, &[], u64::MAX));
+            }
         }
     }
 
@@ -529,12 +562,21 @@ impl Shared {
         let machine = &mut world.machines[number];
         if number == 0 {
             let meta = self.start_meta(machine, seed, run);
-            self.serve(number, &machine.address, Arc::clone(&meta) as _);
+            let clock = self.clocks.of(Machine::Server(0));
+            let served: Arc<dyn Service> = match self.defect.get() {
+                Some(Defect::EarlyDecisions) => Arc::new(Hasty::new(Arc::clone(&meta), clock)),
+                _ => Arc::clone(&meta) as _,
+            };
+            self.serve(number, &machine.address, served);
             machine.daemon = Some(Daemon::Meta(meta));
             return None;
         }
         let data = self.start_data(machine, number, run);
-        self.serve(number, &machine.address, Arc::clone(&data) as _);
+        let served: Arc<dyn Service> = match self.defect.get() {
+            Some(defect) => Arc::new(Receiving::new(Arc::clone(&data), *defect)),
+            None => Arc::clone(&data) as _,
+        };
+        self.serve(number, &machine.address, served);
         machine.daemon = Some(Daemon::Data(Arc::clone(&data)));
         Some(data)
     }
@@ -562,7 +604,12 @@ impl Shared {
     }
 
     fn start_data(&self, machine: &Host, number: usize, run: u64) -> Arc<DataService> {
+        let defect = match self.defect.get() {
+            Some(Defect::Inside(defect)) => Some(*defect),
+            _ => None,
+        };
         let mut options = vazao_store::Options {
+            defect,
             name: format!("n{number}"),
             zone: zone_of(number, &self.zones).to_owned(),
             address: machine.address.clone(),
@@ -577,8 +624,17 @@ impl Shared {
         machine.give_late_disk(number, &mut disks, &mut options);
         let clock = self.clocks.of(Machine::Server(number)) as Arc<dyn Clock>;
         let service = DataService::open(disks, options, clock).expect("the target opens after any end");
-        service.set_transport(Arc::clone(&self.endpoints[number]) as Arc<dyn Transport>);
+        service.set_transport(self.transport_of(number));
         service
+    }
+
+    /// What a server sends through, with what is wrong with that.
+    fn transport_of(&self, number: usize) -> Arc<dyn Transport> {
+        let inner = Arc::clone(&self.endpoints[number]) as Arc<dyn Transport>;
+        match (self.defect.get(), number.checked_sub(1)) {
+            (Some(&defect), Some(index)) => Arc::new(Sending { inner, own: data_address(index), defect }),
+            _ => inner,
+        }
     }
 
     fn meta(&self) -> Option<Arc<MetaService>> {

@@ -1,5 +1,7 @@
 //! Defects that are put in on purpose: a story that does not find them would not find those of the code either.
 
+pub(crate) mod members;
+
 use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,6 +27,29 @@ pub enum Defect {
     UnsyncedServer,
     /// The metadata service answers what is to be durable before it is.
     EarlyAnswers,
+    /// A member takes what the primary of an earlier epoch passes on.
+    StaleEpochs,
+    /// A primary takes what it passes on for done, whatever comes of it.
+    UnawaitedForwards,
+    /// A primary does not wait until leases that it has granted have ended.
+    UnwaitedGrants,
+    /// A lagging member counts again without what was changed while it did not.
+    UncomparedMember,
+    /// Members do not list what they took: a new primary serves without evening it out.
+    UnlistedForwards,
+    /// A member takes what its primary has given up, or sent again since.
+    StaleStreams,
+    /// A primary answers an fsync without one of the other members.
+    UnsyncedMember,
+    /// The metadata service says who has gone of a group before that is durable.
+    EarlyDecisions,
+    /// The metadata service takes an older copy of a disk for the disk.
+    OldDisks,
+    /// The metadata service puts out the only current member of a group when that is silent, and goes on with one that
+    /// lacks something.
+    LastPutOut,
+    /// One inside a data server.
+    Inside(vazao_store::Defect),
 }
 
 /// Takes the numbers out of changes of objects.
@@ -36,7 +61,7 @@ fn without_number(object: Option<proto::ObjectAddress>) -> Option<proto::ObjectA
 
 /// Has `forget` change an encoded message.
 fn changed<M: Message + Default>(message: &[u8], forget: impl FnOnce(&mut M)) -> Vec<u8> {
-    let mut decoded = M::decode(message).expect("a client's own request");
+    let mut decoded = M::decode(message).expect("a whole request");
     forget(&mut decoded);
     decoded.encode_to_vec()
 }

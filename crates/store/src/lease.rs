@@ -9,6 +9,7 @@
 //! It sends nothing to other members.
 
 use crate::latest::Latest;
+use crate::options::Defect;
 use crate::peers::QUESTIONS_MAX;
 use crate::service::DataService;
 use crate::targets::Target;
@@ -474,7 +475,8 @@ impl DataService {
         let told = (self.latest_mark().run, epoch);
         for own in self.leases.unknown(told) {
             let records = records_of(own.0, transport, meta_address, deadline_ns)?;
-            self.leases.keep(own, told, &records, self.shell.clock().steady_ns());
+            let forgets = self.options.defect == Some(Defect::ForgottenGrants);
+            self.leases.keep(own, told, &records, if forgets { 0 } else { self.shell.clock().steady_ns() });
         }
         for target in self.targets.iter().filter(|target| !target.kept_power() && !target.is_failed()) {
             if let Some(process) = self.leases.entered(target.id()) {

@@ -23,7 +23,7 @@ mod targets;
 
 pub use error::OpenError;
 pub use lease::MemberView;
-pub use options::{MissingTarget, Options};
+pub use options::{Defect, MissingTarget, Options};
 pub use peers::Peers;
 pub use registration::Registered;
 pub use service::DataService;

@@ -16,6 +16,18 @@ pub struct MissingTarget {
     pub why: String,
 }
 
+/// What is wrong on purpose inside a server, where a simulation is to see that its stories find it. What lies between
+/// servers is put in there, on the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Defect {
+    /// The primary of a placement group lets go of a change's blocks before all members have it.
+    EarlyUnlock,
+    /// A process that starts does not wait for what the one before it may have granted.
+    ForgottenGrants,
+    /// A member whose promotion was asked for does not count until its record comes.
+    UncountedPromotion,
+}
+
 /// Settings of a data server.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -54,6 +66,9 @@ pub struct Options {
     pub meant: Vec<String>,
     /// Largest chunk file. Only tests use another than the default.
     pub chunk_bytes: u64,
+    /// Only simulations have one.
+    #[doc(hidden)]
+    pub defect: Option<Defect>,
 }
 
 impl Default for Options {
@@ -78,6 +93,7 @@ impl Default for Options {
             missing: Vec::new(),
             meant: Vec::new(),
             chunk_bytes: CHUNK_BYTES,
+            defect: None,
         }
     }
 }

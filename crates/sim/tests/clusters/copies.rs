@@ -4,10 +4,15 @@
 //! A read shows what was acknowledged last or what is in flight; an acknowledged change is at every current member; at
 //! rest all current members are equal.
 
+mod accidents;
+mod defects;
+
 use super::damage::files;
+use accidents::{Accident, Profile, USUAL};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use vazao_client::{NewInode, OpenMode};
+use vazao_disk::MemoryDisk;
 use vazao_meter::Clock;
 use vazao_model::checksum::{first_mismatch, piece_checksums};
 use vazao_model::cluster::membership::Membership;
@@ -15,7 +20,7 @@ use vazao_model::ids::ROOT;
 use vazao_model::{Code, GroupId, LayoutHint, TargetId};
 use vazao_sim::clock::Pause;
 use vazao_sim::network::{Cut, End, Machine, Weather};
-use vazao_sim::{Cluster, ClusterOptions};
+use vazao_sim::{Cluster, ClusterOptions, Defect};
 use vazao_wire::messages::members::membership;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::{Transport, call, submit};
@@ -37,18 +42,27 @@ const ATTEMPT_NS: u64 = 8_000_000_000;
 type Versions = BTreeSet<u64>;
 
 struct Story {
+    profile: Profile,
     cluster: Cluster,
     id: GroupId,
     servers: usize,
     seed: u64,
     random: u64,
     blocks: Vec<Versions>,
+    /// Writes of another client that may be on their way, and to which block.
+    under_way: Vec<(usize, u64)>,
     version: u64,
     /// Changes so far: each has a number of its own.
     changes: u64,
     /// Those that were given up.
     given_up: Vec<u64>,
     ends: usize,
+    /// The member that is asked first.
+    asked: Option<usize>,
+    /// Another client's writes are on their way to this member, to the same blocks.
+    crossed: Option<usize>,
+    /// A member's disk as it was.
+    image: Option<(usize, MemoryDisk)>,
     log: Vec<String>,
     acknowledged: usize,
     failed: usize,
@@ -63,17 +77,28 @@ fn bytes_of(version: u64) -> Vec<u8> {
 
 impl Story {
     fn new(seed: u64, servers: usize) -> Story {
-        let cluster = Cluster::new(ClusterOptions { seed, data_servers: servers, down_ms_max: 1_500 });
+        Story::with(seed, servers, USUAL, None)
+    }
+
+    fn with(seed: u64, servers: usize, profile: Profile, defect: Option<Defect>) -> Story {
+        let options = ClusterOptions { seed, data_servers: servers, down_ms_max: profile.down_ms_max };
+        let cluster = Cluster::with_defect(options, defect);
         cluster.clock().tick_for_leases();
         cluster.clock().sleep(Duration::from_secs(5));
         let targets: Vec<TargetId> = (1..=servers as u32).map(TargetId).collect();
         let id = cluster.meta().expect("it is up").make_group(&targets).expect("different machines");
         cluster.clock().sleep(Duration::from_secs(6));
         let blocks = vec![Versions::from([0]); BLOCKS as usize];
+        let (under_way, image, asked, crossed) = (Vec::new(), None, None, None);
         let (given_up, log) = (Vec::new(), Vec::new());
         let (version, changes, ends, acknowledged, failed, reads, rotten) = (0, 0, 0, 0, 0, 0, 0);
         let random = seed;
         Story {
+            profile,
+            under_way,
+            image,
+            asked,
+            crossed,
             cluster,
             id,
             servers,
@@ -130,8 +155,11 @@ impl Story {
     ) -> Result<T, Fault> {
         let until_ns = self.cluster.clock().now_ns() + CALL_NS;
         let mut attempt = 0;
+        let servers = self.servers;
+        let any = if self.profile.is_impatient { self.below(servers) } else { 0 };
+        let first = self.asked.map_or(any, |asked| asked - 1);
         loop {
-            for server in 1..=self.servers {
+            for server in (0..servers).map(|turn| 1 + (first + turn) % servers) {
                 let now_ns = self.cluster.clock().now_ns();
                 let deadline_ns = until_ns.min(now_ns + ATTEMPT_NS);
                 let asked = ask(self, &format!("data{server}:7070"), attempt, deadline_ns);
@@ -146,7 +174,7 @@ impl Story {
                     }
                     Err(fault) => return Err(fault),
                 }
-                if self.cluster.clock().now_ns() >= until_ns {
+                if self.profile.is_impatient || self.cluster.clock().now_ns() >= until_ns {
                     return Err(Code::Timeout.into());
                 }
                 self.cluster.clock().sleep(Duration::from_millis(50));
@@ -158,6 +186,9 @@ impl Story {
     fn change(&mut self) {
         let first = self.below(BLOCKS as usize) as u64;
         let kind = self.below(10);
+        if let Some(server) = self.crossed {
+            self.send_another(first as usize, server);
+        }
         self.changes += 1;
         self.version += 1;
         let (version, touched) = match kind {
@@ -191,6 +222,8 @@ impl Story {
             let versions = &mut self.blocks[block as usize];
             if outcome.is_ok() {
                 versions.clear();
+                let others = self.under_way.iter().filter(|(of, _)| *of as u64 == block);
+                versions.extend(others.map(|(_, version)| *version));
             }
             versions.insert(version);
         }
@@ -266,6 +299,10 @@ impl Story {
 
     fn read(&mut self) {
         let (server, block) = (1 + self.below(self.servers), self.below(BLOCKS as usize));
+        self.read_at(server, block);
+    }
+
+    fn read_at(&mut self, server: usize, block: usize) {
         if let Ok(version) = self.version_at(&format!("data{server}:7070"), 0, block as u64) {
             self.reads += 1;
             let allowed = &self.blocks[block];
@@ -277,8 +314,8 @@ impl Story {
         }
     }
 
-    /// Makes the object durable; nothing that was acknowledged may be missing anywhere.
-    fn sync(&mut self) {
+    /// Makes the object durable; nothing that was acknowledged may be missing anywhere. False: it failed.
+    fn sync(&mut self) -> bool {
         let outcome = self.ask(|story, address, _, deadline_ns| {
             let objects =
                 vec![proto::ObjectAddress { change: 0, given_up: Vec::new(), ..story.object(0, 0) }];
@@ -286,6 +323,7 @@ impl Story {
             call::<op::SyncObjects>(&*story.transport(), address, &request, deadline_ns)
         });
         self.note(format!("sync: {outcome:?}"));
+        outcome.is_ok()
     }
 
     fn record(&self) -> Membership {
@@ -299,46 +337,11 @@ impl Story {
         }
     }
 
-    fn accident(&mut self) {
-        let (one, other) = (1 + self.below(self.servers), self.below(self.servers + 1));
-        let milliseconds = 200 + self.below(4_000) as u64;
-        let duration = Duration::from_millis(milliseconds);
-        let cut = |is_one_way, flapping| {
-            let (from, to) = (Machine::Server(one), Machine::Server(other));
-            Cut { from, to, is_one_way, flapping, duration: Duration::from_secs(1 + milliseconds / 500) }
-        };
-        let kind = self.below(12);
-        self.note(format!("accident {kind} of {one} and {other}"));
-        match kind {
-            0..3 if one != other => self.cluster.cut(cut(false, None)),
-            3..5 if one != other => self.cluster.cut(cut(true, None)),
-            5..6 if one != other => self.cluster.cut(cut(false, Some(duration / 4))),
-            6..8 => {
-                let pause = [Pause::Stopped, Pause::Suspended, Pause::Frozen][self.below(3)];
-                self.cluster.pause(one, pause, duration);
-            }
-            8..10 => {
-                let client = Machine::Client(1);
-                let (to, flapping) = (Machine::Server(one), None);
-                self.cluster.cut(Cut { from: client, to, is_one_way: kind == 8, flapping, duration });
-            }
-            // One copy is left.
-            10 if self.record().current().count() > 1 && self.ends + 1 < self.servers => {
-                self.ends += 1;
-                let end = [End::Kill, End::PowerLoss][self.below(2)];
-                self.note(format!("  {one} ends: {end:?}"));
-                self.cluster.end(one, end);
-                self.cluster.heal();
-                self.cluster.clock().sleep(Duration::from_secs(15));
-            }
-            _ => {}
-        }
-    }
-
     fn rest(&mut self) {
         self.note("rest".to_owned());
         self.cluster.heal();
         self.cluster.clock().sleep(Duration::from_secs(10));
+        self.under_way.clear();
         let record = self.record();
         for block in 0..BLOCKS {
             let mut seen = BTreeSet::new();
@@ -366,7 +369,7 @@ impl Story {
                 match self.below(10) {
                     0..4 => self.change(),
                     4..7 => self.read(),
-                    7 => self.sync(),
+                    7 => _ = self.sync(),
                     8 => self.cluster.clock().sleep(Duration::from_millis(300)),
                     _ => self.rot(),
                 }
@@ -377,14 +380,13 @@ impl Story {
     }
 
     fn tell(&mut self) {
-        for _ in 0..2 {
-            let weather = Weather { lost: 20, broken: 20, late: 20, doubled: 20, ..Weather::default() };
-            self.cluster.set_weather(weather);
+        for _ in 0..self.profile.rests {
+            self.cluster.set_weather(self.profile.weather);
             for _ in 0..30 {
                 match self.below(10) {
                     0..5 => self.change(),
                     5..8 => self.read(),
-                    8 => self.sync(),
+                    8 => _ = self.sync(),
                     _ => self.accident(),
                 }
             }

@@ -12,7 +12,7 @@ const SEEDS: std::ops::Range<u64> = 0..24;
 /// The same with copies, which take longer.
 const COPIES_SEEDS: std::ops::Range<u64> = 2..4;
 
-/// Seeds within which each defect is found: the first that find 6, 7 and 8 are 2, 2 and 12.
+/// Seeds within which each defect is found: the first that find 6, 7 and 8 are 12, 2 and 12.
 const FINDING_SEEDS: std::ops::Range<u64> = 0..30;
 
 /// A client that had closed a file made it longer again by reading it.

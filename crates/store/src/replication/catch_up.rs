@@ -17,6 +17,7 @@ use super::Key;
 use super::change::{Body, Change, Touched, WHOLE};
 use super::missed::Missed;
 use crate::lease::moment;
+use crate::options::Defect;
 use crate::service::{DataService, fault};
 use crate::targets::Target;
 use sha2::{Digest, Sha256};
@@ -590,7 +591,8 @@ impl DataService {
             walked.walk = Walk::Missed;
             return false;
         }
-        let begins = self.leases.promote(key, target, epoch, Some(now));
+        let begins = self.options.defect == Some(Defect::UncountedPromotion)
+            || self.leases.promote(key, target, epoch, Some(now));
         if begins {
             led.missed.insert(target, Missed::new(walked.process));
         }

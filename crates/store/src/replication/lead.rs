@@ -5,6 +5,7 @@ use super::{Key, Sent};
 use crate::fan_out::Handed;
 use crate::lease::View;
 use crate::object::attempts::Terms;
+use crate::options::Defect;
 use crate::service::{DataService, fault};
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
@@ -138,6 +139,7 @@ impl DataService {
         if change.must_exist() && !target.exists(id).map_err(fault)? {
             return Err(self.absent(key, target, id));
         }
+        let held = Some(held).filter(|_| self.options.defect != Some(Defect::EarlyUnlock));
         let number = self.replication.begin(key, Touched { object: id, ranges });
         let mut progress = Progress::default();
         match self.carry_out(change, key, number, deadline_ns, &mut progress) {
