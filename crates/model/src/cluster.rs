@@ -1,11 +1,13 @@
 //! The cluster map: which nodes there are, what they do, which targets they hold.
 
 pub mod accusations;
+pub mod lagging;
 pub mod lease;
 pub mod membership;
 pub mod serving;
 
 use crate::ids::{Epoch, GroupId, NodeId, TargetId};
+use lagging::LaggingTarget;
 use std::collections::BTreeSet;
 
 /// What a node does.
@@ -245,6 +247,8 @@ pub struct ClusterMap {
     pub groups: Vec<Group>,
     /// What groups lack that were made with several copies, by their ids.
     pub away: Vec<GroupAway>,
+    /// How far the members among these lag that a primary has told of, by their ids.
+    pub lagging: Vec<LaggingTarget>,
     /// Nodes that were not taken in, the latest last.
     pub refusals: Vec<Refusal>,
     /// Why the metadata is not served, for people; empty otherwise.

@@ -84,6 +84,7 @@ impl DataService {
     pub fn registration(&self) -> proto::RegisterNodeRequest {
         let mut targets: Vec<proto::Target> = self.targets.iter().map(announced).collect();
         targets.extend(self.missing_targets().into_iter().map(announced_missing));
+        let lagging = self.told_of_lagging();
         proto::RegisterNodeRequest {
             cluster_id: self.cluster_id().unwrap_or(0),
             node: self.node().map_or(0, |n| n.0),
@@ -99,6 +100,8 @@ impl DataService {
             follows_groups: true,
             zone: self.options.zone.clone(),
             source: String::new(),
+            lagging: lagging.members,
+            catching_up: lagging.works,
         }
     }
 

@@ -217,6 +217,7 @@ impl DataService {
             let help = "How long its disk has not answered anything it was asked; 0: it answers.";
             out.gauge("vazao_data_silent_seconds", help, &[("target", id.as_str())], seconds);
         }
+        self.expose_lagging(out);
     }
 
     /// What was done: bytes, and operations by duration.

@@ -246,10 +246,15 @@ impl<O: Operation> std::fmt::Debug for PendingCall<O> {
 impl<O: Operation> PendingCall<O> {
     /// Waits for the result and the attachment.
     pub fn wait(self) -> Result<(O::Response, Buffer), Fault> {
+        self.wait_timed().map(|(response, received)| (response, received.attachment))
+    }
+
+    /// Waits for the result, and all that came with it.
+    pub fn wait_timed(self) -> Result<(O::Response, Received), Fault> {
         let received = self.pending.wait()?;
         let response = O::Response::decode(received.message.as_slice())
             .map_err(|e| Fault::new(Code::BadRequest, format!("answer to {}: {e}", O::METHOD.name())))?;
-        Ok((response, received.attachment))
+        Ok((response, received))
     }
 
     /// True once `wait` will not block.

@@ -6,6 +6,7 @@
 
 mod copies;
 mod known;
+mod progress;
 mod troubles;
 mod view;
 mod zones;
@@ -45,6 +46,11 @@ Columns:
               is neither used nor available; a file with 2 copies takes twice its size
   ZONE        which machines are near one another, where node.toml says so
   DAMAGE      blocks and objects found damaged or missing since their server started
+
+Copies:
+  Of a target that is lost it is said how many bytes have fewer copies, and of one that is back
+  what is left to compare, how fast that goes, and what limits it: estimates, at most some
+  seconds old. Metrics and fields of --json: docs/operations.md, \"A server was away\".
 
 When something hangs:
   It ends within 10 s, whatever hangs. While the metadata service does not answer, the nodes
@@ -156,6 +162,8 @@ fn start_command(client_file: &Path) -> String {
 /// It may run and hang, so that it is not only started.
 pub(crate) const START_ON_MACHINE: &str =
     "`systemctl restart vazao` on its machine (`vazao serve --config FILE` where it has no such unit)";
+
+pub(crate) use copies::{lagging_json, sentences as lagging_sentences};
 
 /// All areas with their nodes.
 pub(super) fn areas(map: &ClusterMap) -> impl Iterator<Item = (&Node, &AreaInfo)> {

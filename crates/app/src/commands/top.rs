@@ -4,6 +4,7 @@ mod zones;
 
 use self::zones::Zones;
 use crate::cli::Results;
+use crate::commands::status;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::format::{self, Lean};
@@ -18,6 +19,7 @@ use vazao_client::Client;
 use vazao_client::overview::{Overview, Shown};
 use vazao_meter::bottleneck::Resource;
 use vazao_meter::measures::Part;
+use vazao_model::ClusterMap;
 
 /// What is behind the options in `--help`.
 const AFTER_HELP: &str = "\
@@ -36,7 +38,8 @@ What is shown:
 
 How fresh it is:
   Servers are asked each round; clients and mounts report every two seconds while `vazao top`
-  runs, and are there after some three.";
+  runs, and are there after some three. How far a target has caught up is of the servers'
+  reports, every two seconds, and is said above the table as `vazao status` says it.";
 
 /// Arguments of `vazao top`.
 #[derive(Debug, Args)]
@@ -101,15 +104,23 @@ fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
         if let (Err(error), true) = (&map, shown.is_empty()) {
             return Err(Failure::new(error.to_string()));
         }
-        // Without the metadata service the zones are those of the round before.
+        // Without the metadata service the zones are those of the round before, and no target catches up.
+        let lagging = map.as_deref().map_or_else(|_| Lagging::default(), Lagging::of);
         zones = map.map_or(zones, |map| Zones::of(&map));
         match &mut screen {
             Some(screen) => {
                 let (rows, columns) = screen.size();
-                screen.draw(&page(&shown, &zones, &keys, (rows, columns)), rows)?;
+                let above = lagging.lines(columns);
+                let room = rows.saturating_sub(above.lines().count());
+                let page = page(&shown, &zones, &keys, (room, columns));
+                screen.draw(&format!("{above}{page}"), rows)?;
             }
-            None if output.json => output.value(&to_json(&shown, &zones))?,
-            None => output.line(&text(&shown, &zones))?,
+            None if output.json => {
+                let mut value = to_json(&shown, &zones);
+                value["lagging"] = Value::Array(lagging.json);
+                output.value(&value)?;
+            }
+            None => output.line(&format!("{}{}", lagging.lines(usize::MAX), text(&shown, &zones)))?,
         }
         output.flush()?;
         round += 1;
@@ -119,6 +130,26 @@ fn rounds(client: &Client, arguments: &Arguments, stop: &Stop) -> Outcome {
     }
     drop(screen);
     output.finish()
+}
+
+/// Targets that placement groups lack, as `vazao status` has them.
+#[derive(Default)]
+struct Lagging {
+    sentences: Vec<String>,
+    json: Vec<Value>,
+}
+
+impl Lagging {
+    fn of(map: &ClusterMap) -> Lagging {
+        Lagging { sentences: status::lagging_sentences(map), json: status::lagging_json(map) }
+    }
+
+    /// Lines of at most `columns`, and an empty one below; nothing where there are none.
+    fn lines(&self, columns: usize) -> String {
+        let lines = self.sentences.iter().flat_map(|sentence| format::wrapped(sentence, columns));
+        let lines: String = lines.map(|line| format!("{line}\n")).collect();
+        if lines.is_empty() { lines } else { lines + "\n" }
+    }
 }
 
 fn kind(part: Part) -> &'static str {
@@ -437,6 +468,20 @@ mod tests {
         let alone = [shown()];
         assert!(!super::text(&alone, &Zones::default()).contains("ZONE"));
         assert_eq!(to_json(&alone, &Zones::default())["between_zones"], json!([]));
+    }
+
+    #[test]
+    fn what_lags_stands_above_and_nothing_where_all_copies_are_there() {
+        use vazao_model::{AwayMember, Group, GroupAway, GroupId, TargetId};
+        assert_eq!(Lagging::of(&ClusterMap::default()).lines(80), "");
+        let id = GroupId(GroupId::FIRST);
+        let members = vec![AwayMember { target: TargetId(3), is_leaving: false, ago_ms: 72_000 }];
+        let group = Group { id, epoch: 1, members: vec![TargetId(1)], is_agreed: true };
+        let (groups, away) = (vec![group], vec![GroupAway { id, copies: 2, members }]);
+        let lagging = Lagging::of(&ClusterMap { groups, away, ..ClusterMap::default() });
+        assert_eq!(lagging.lines(80), "t3 lost 00:01:12 ago\n\n");
+        assert_eq!(lagging.lines(12), "t3 lost\n00:01:12 ago\n\n", "nothing is cut");
+        assert_eq!((lagging.json.len(), &lagging.json[0]["target"]), (1, &json!("t3")));
     }
 
     #[test]

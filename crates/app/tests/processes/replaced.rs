@@ -32,6 +32,48 @@ fn wait_until_whole(cluster: &Cluster) {
     });
 }
 
+/// Lengths of the objects of placement groups in a target's directory.
+fn bytes_of_groups(directory: &Path) -> u64 {
+    let entries = |path: &Path| -> Vec<PathBuf> {
+        fs::read_dir(path).expect("readable").map(|entry| entry.expect("an entry").path()).collect()
+    };
+    let leaves = entries(&directory.join("groups")).into_iter().flat_map(|group| entries(&group));
+    let files = leaves.flat_map(|leaf| entries(&leaf));
+    let is_data = |path: &PathBuf| path.extension().is_some_and(|it| it == "data");
+    files.filter(is_data).map(|path| path.metadata().expect("it is there").len()).sum()
+}
+
+/// Waits until the bytes that have one copy without the target are told as the primaries of its groups count them.
+fn see_it_lost(cluster: &Cluster, id: &str, directory: &Path) {
+    let bytes = bytes_of_groups(directory);
+    assert!(bytes > 0);
+    wait_until("what is lost is told", || {
+        let status = status(cluster);
+        let lost = &status["copies"]["lost"][0];
+        lost["target"] == id && lost["catches_up"] == false && lost["bytes"] == bytes
+    });
+    let said = cluster.run(&["status"]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains(" ago: ") && said.contains("have 1 of 2 copies"), "{said}");
+    let said = cluster.ok(&["top", "-n", "1", "-i", "1"]);
+    assert!(said.starts_with(&format!("{id} lost ")) && said.contains("have 1 of 2 copies"), "{said}");
+}
+
+/// Waits until all copies are there; meanwhile the target is shown to catch up, with the bytes that are left.
+fn see_it_catch_up(cluster: &Cluster, id: &str) {
+    let mut seen = Vec::new();
+    wait_until_within("all copies are there", WHOLE_MAX, || {
+        let status = status(cluster);
+        let lost = status["copies"]["lost"].as_array().expect("a list");
+        seen.extend(lost.iter().filter(|it| it["target"] == id && it["catches_up"] == true).cloned());
+        status["copies"]["short"] == 0
+    });
+    let is_told =
+        |it: &&Value| it["bytes"].as_u64() >= it["left_bytes"].as_u64() && it["left_bytes"].is_u64();
+    assert!(seen.iter().any(|it| is_told(&it) && it["bytes"].as_u64() > Some(0)), "{seen:?}");
+    assert!(status(cluster)["copies"]["lost"].as_array().is_some_and(Vec::is_empty));
+}
+
 fn write(cluster: &Cluster, names: &[&str]) {
     for (index, name) in names.iter().enumerate() {
         let file = cluster.local("file");
@@ -79,6 +121,7 @@ fn a_lost_target_is_replaced_by_an_empty_directory_and_its_copies_are_made_again
     refused(&id, &new, "data2", &["is there", "not lost"]);
     cluster.kill("data2");
     refused(&id, &new, "data2", &["is there", "not lost"]);
+    see_it_lost(&cluster, &id, &lost);
     let kept = cluster.local("kept");
     fs::rename(&lost, &kept).expect("moved away");
     refused("t99", &new, "data2", &["t99", "vazao status"]);
@@ -102,6 +145,7 @@ fn a_lost_target_is_replaced_by_an_empty_directory_and_its_copies_are_made_again
     assert_eq!((&said["directory"], &said["older_groups"]), (&new.as_str().into(), &0.into()));
     assert!(said["groups"].as_u64().is_some_and(|groups| groups > 64), "{said}");
     cluster.up(&[]);
+    see_it_catch_up(&cluster, &id);
     wait_until_whole(&cluster);
     let at = target_of(&cluster, "data2");
     assert_eq!((at.0.as_str(), at.1.as_path()), (id.as_str(), Path::new(&new)), "the same number elsewhere");

@@ -11,6 +11,7 @@
 //!   target does not serve, nor that there is no target ([`Cluster::is_unreported`], [`Cluster::is_settling`]).
 
 use crate::membership::joining::Now;
+use crate::membership::lagging;
 use crate::placement::Groups;
 use crate::schema::records::{GroupRecord, MembershipRecord, NodeRecord, TargetRecord};
 use crate::schema::{groups, keys};
@@ -20,9 +21,10 @@ use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use vazao_model::cluster::lagging::LaggingTarget;
 use vazao_model::{
-    AreaInfo, ClusterMap, Code, Epoch, GroupId, InodeId, Node, NodeId, NodeState, Role, Target, TargetId,
-    TargetState, limits,
+    AreaInfo, ClusterMap, Code, Epoch, GroupAway, GroupId, InodeId, Node, NodeId, NodeState, Role, Target,
+    TargetId, TargetState, limits,
 };
 use vazao_wire::service::Fault;
 
@@ -52,6 +54,8 @@ pub(crate) struct Member {
     pub(crate) host: u64,
     /// It keeps objects of placement groups apart, as its last heartbeat said.
     pub(crate) follows_groups: bool,
+    /// What its primaries say of members that lag, as its last heartbeat said.
+    pub(crate) lagging: Arc<lagging::Told>,
 }
 
 impl Member {
@@ -115,6 +119,7 @@ impl Cluster {
                 areas: Vec::new(),
                 host: 0,
                 follows_groups: false,
+                lagging: Arc::default(),
             };
             cluster.keep_node(NodeId(id), member);
         }
@@ -439,6 +444,18 @@ impl Cluster {
         total
     }
 
+    /// Targets that lag in the groups that are `away`, as far as nodes that are up and lead these have said.
+    pub(crate) fn lagging(&self, away: &[GroupAway], now_ns: u64) -> Vec<LaggingTarget> {
+        let up = self.nodes.iter().filter(|(node, _)| self.is_up(**node, now_ns));
+        let led_copies = |node: NodeId, group| {
+            let current = self.groups.current(group)?;
+            let primary = self.targets.get(current.first()?)?;
+            (primary.record.node == node.0).then_some(current.len())
+        };
+        let told = up.map(|(node, member)| (*node, &*member.lagging));
+        lagging::summed_up(told, &lagging::Groups { away, led_copies })
+    }
+
     /// The map for clients.
     pub(crate) fn map(&self, now: Now) -> ClusterMap {
         let now_ns = now.ns;
@@ -456,13 +473,15 @@ impl Cluster {
             .targets
             .values()
             .map(|held| Target { is_unreported: self.is_unreported(held, now_ns), ..held.shown.clone() });
+        let away = self.groups.away(now.wall_seconds);
         ClusterMap {
             cluster_id: self.cluster_id,
             epoch: Epoch(self.membership.epoch),
             nodes: nodes.collect(),
             targets: targets.collect(),
             groups: self.groups.told(|_| true),
-            away: self.groups.away(now.wall_seconds),
+            lagging: self.lagging(&away, now_ns),
+            away,
             ..ClusterMap::default()
         }
     }

@@ -9,6 +9,7 @@
 use crate::membership::claims::Holder;
 use crate::membership::cluster::{Cluster, Held, Member, SILENT_NS, TEXT_BYTES_MAX};
 use crate::membership::incarnations::{Judgement, Said, judge};
+use crate::membership::lagging;
 use crate::schema::records::{MembershipRecord, NodeRecord, TargetRecord};
 use crate::schema::{groups, keys};
 use crate::service;
@@ -252,6 +253,7 @@ impl Cluster {
             areas,
             host: request.host,
             follows_groups: request.follows_groups,
+            lagging: Arc::new(lagging::Told::of(request)),
         };
         self.nodes.insert(id, member);
         Ok(id)

@@ -31,6 +31,7 @@ use crate::membership::claims::Claims;
 use crate::membership::cluster::Cluster;
 use crate::membership::history::History;
 use crate::membership::joining::Now;
+use crate::membership::lagging;
 use crate::membership::member_watch::MemberWatch;
 use crate::membership::refusals::Refusals;
 use crate::membership::reports::Reports;
@@ -553,5 +554,7 @@ impl MetaService {
         counter("vazao_meta_log_bytes_total", "Bytes written to the log.", figures.log_bytes);
         counter("vazao_meta_syncs_total", "Syncs of the log.", figures.syncs);
         counter("vazao_meta_checkpoints_total", "Checkpoints finished.", figures.checkpoints);
+        let (cluster, now) = (self.cluster(), self.now());
+        lagging::expose(&cluster.lagging(&cluster.groups.away(now.wall_seconds), now.ns), exposition);
     }
 }

@@ -11,6 +11,7 @@ mod group_members;
 mod groups;
 mod harness;
 mod identity;
+mod lagging;
 mod locks;
 mod member_reports;
 mod members;

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 use vazao_client::{Client, NewInode, OpenMode};
-use vazao_disk::MemoryDisk;
+use vazao_disk::{Disk, MemoryDisk, Open};
 use vazao_meter::Clock;
+use vazao_model::cluster::lagging::LaggingTarget;
 use vazao_model::ids::ROOT;
 use vazao_model::limits::CHUNK_BYTES;
 use vazao_model::{Code, InodeId, LayoutHint, TargetId};
@@ -126,5 +127,55 @@ fn all_disks_are_replaced_one_after_the_other_and_everything_is_there() {
             story.wait_until_whole();
             story.check("all copies are there again");
         }
+    }
+}
+
+/// Lengths of all objects in placement groups on a disk whose objects have one chunk each.
+fn bytes_of_groups(disk: &MemoryDisk) -> u64 {
+    let names = |path: &str| disk.list(path).expect("it is there").into_iter().map(|entry| entry.name);
+    let leaves = names("groups").flat_map(|group| {
+        let group = format!("groups/{group}");
+        names(&group).map(|leaf| format!("{group}/{leaf}")).collect::<Vec<_>>()
+    });
+    let files = leaves.flat_map(|leaf| names(&leaf).map(|name| format!("{leaf}/{name}")).collect::<Vec<_>>());
+    let length =
+        |path: String| disk.open(&path, Open::ReadOnly).and_then(|file| file.length()).expect("it is there");
+    files.filter(|path| path.ends_with(".0.data")).map(length).sum()
+}
+
+/// What is said of a lost target goes from all of its bytes to nothing, and never says less than is so.
+#[test]
+fn what_a_lost_target_lacks_is_told_until_it_has_caught_up() {
+    for seed in 0..3 {
+        let mut story = Story::new(seed);
+        let lost = bytes_of_groups(&story.cluster.disk(2));
+        assert!(lost > 0);
+        let told = |story: &Story| -> Vec<LaggingTarget> {
+            let map = story.client.refresh_map().expect("fair weather");
+            map.lagging.clone()
+        };
+        assert_eq!(told(&story), [], "seed {seed}: all copies are there");
+        story.lose_disk(2);
+        let mut all = Vec::new();
+        for _ in 0..WHOLE_S * 10 {
+            story.cluster.clock().sleep(Duration::from_millis(100));
+            all.extend(told(&story));
+            if story.client.map().away.is_empty() {
+                break;
+            }
+        }
+        story.wait_until_whole();
+        assert_eq!(told(&story), [], "seed {seed}: all copies are there again");
+        let target =
+            TargetId(inspect(&story.cluster.disk(2), "/new").expect("readable").expect("a target").id);
+        assert!(
+            all.iter().all(|it| it.target == target && it.left_bytes <= it.bytes()),
+            "seed {seed}: {all:?}"
+        );
+        let most = all.iter().max_by_key(|it| it.bytes()).expect("it was told");
+        assert_eq!((most.bytes(), most.left_bytes), (lost, lost), "seed {seed}");
+        assert!(most.short.iter().all(|short| (short.copies, short.of) == (1, 2)), "{most:?}");
+        assert!(all.iter().any(|it| it.left_bytes < lost), "seed {seed}: {all:?}");
+        assert!(all.iter().any(|it| it.bytes_per_second > 0), "seed {seed}: {all:?}");
     }
 }

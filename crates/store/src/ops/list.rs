@@ -1,17 +1,21 @@
 //! ListObjects: the objects of a target, a page at a time, in the order of their directories and ids. An object that is
-//! there all the while is listed exactly once.
+//! there all the while is listed exactly once. Beside it, what the objects of a placement group come to.
 
 use crate::object::Stop;
-use crate::object::names::{Bucket, FAN_OUT, GROUPS, OBJECTS, Part, parse_group};
+use crate::object::names::{self, Bucket, FAN_OUT, GROUPS, OBJECTS, Part, parse_group};
 use crate::targets::Target;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use vazao_disk::Open;
 use vazao_model::limits::LIST_ENTRIES_MAX;
 use vazao_model::{Code, GroupId, InodeId, ObjectId};
 use vazao_wire::proto::{ListObjectsResponse, ListedObject};
 use vazao_wire::service::Fault;
 
 const COOKIE_BYTES: usize = 22;
+
+/// After so many objects of a group the directories that are left are estimated by those that were counted.
+const OBJECTS_COUNTED_MAX: u64 = 16_384;
 
 /// The last object listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,5 +145,70 @@ impl Target {
             .collect();
         objects.sort_unstable();
         Ok(objects)
+    }
+}
+
+impl Target {
+    /// Lengths of a group's objects, summed up; estimated where there are very many.
+    pub(crate) fn bytes_of_group(&self, group: GroupId) -> Result<u64, Fault> {
+        let leaves: Vec<Bucket> = self.leaves(Bucket { group, leaf: 0 })?.collect();
+        let (mut bytes, mut objects, mut looked_at) = (0u64, 0u64, 0u64);
+        for leaf in &leaves {
+            for (object, chunk) in self.last_chunks(*leaf)? {
+                objects += 1;
+                bytes = bytes.saturating_add(self.length_to(object, chunk)?);
+            }
+            looked_at += 1;
+            if objects >= OBJECTS_COUNTED_MAX {
+                break;
+            }
+        }
+        Ok(estimate(bytes, looked_at, leaves.len() as u64))
+    }
+
+    /// The objects in a directory, each with its last chunk.
+    fn last_chunks(&self, leaf: Bucket) -> Result<BTreeMap<ObjectId, u64>, Fault> {
+        let path = leaf.path();
+        let entries = match self.disk.list(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(self.read_fault(&path, &error)),
+        };
+        let mut last: BTreeMap<ObjectId, u64> = BTreeMap::new();
+        for (object, chunk, part) in entries.iter().filter_map(|entry| leaf.parse(&entry.name)) {
+            if part == Part::Data {
+                let known = last.entry(object).or_default();
+                *known = chunk.max(*known);
+            }
+        }
+        Ok(last)
+    }
+
+    /// The length of an object whose last chunk this is; 0 for one that was removed meanwhile.
+    fn length_to(&self, object: ObjectId, chunk: u64) -> Result<u64, Fault> {
+        let path = names::path(object, chunk, Part::Data);
+        let length = self.disk.open(&path, Open::ReadOnly).and_then(|file| file.length());
+        match length {
+            Ok(length) => Ok(chunk.saturating_mul(self.chunk_bytes).saturating_add(length)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(self.read_fault(&path, &error)),
+        }
+    }
+}
+
+/// What all directories have, by those that were looked at: objects are spread over them by a hash.
+fn estimate(bytes: u64, looked_at: u64, all: u64) -> u64 {
+    let scaled = u128::from(bytes) * u128::from(all.max(1)) / u128::from(looked_at.max(1));
+    if looked_at == 0 { bytes } else { u64::try_from(scaled).unwrap_or(u64::MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::estimate;
+
+    #[test]
+    fn directories_that_were_not_looked_at_have_as_much_as_those_that_were() {
+        assert_eq!((estimate(600, 6, 64), estimate(600, 64, 64), estimate(0, 0, 0)), (6400, 600, 0));
+        assert_eq!(estimate(u64::MAX, 1, 64), u64::MAX);
     }
 }

@@ -16,6 +16,7 @@
 use super::Key;
 use super::change::{Body, Change, Touched, WHOLE};
 use super::missed::Missed;
+use crate::health::restore::SoundBlock;
 use crate::lease::moment;
 use crate::options::Defect;
 use crate::service::{DataService, fault};
@@ -25,12 +26,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use vazao_model::checksum::piece_checksums;
+use vazao_model::cluster::lagging::CatchUpWait;
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, InodeId, ObjectId, TargetId};
 use vazao_wire::op::{CatchUp, CompareBlocks, ListObjects};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
-use vazao_wire::transport::call;
+use vazao_wire::transport::{call, submit};
 
 /// When a member that did not answer is tried again.
 const AGAIN_NS: u64 = 2_000_000_000;
@@ -90,6 +92,11 @@ pub(super) struct Lagging {
 }
 
 impl Lagging {
+    /// The member that is walked, and whether to the end.
+    pub(super) fn walked_so_far(&self) -> Option<(TargetId, bool)> {
+        self.walked.as_ref().map(|walked| (walked.target, walked.walk == Walk::Over))
+    }
+
     /// The walk has failed.
     fn fail(&mut self, now_ns: u64) {
         self.walked = None;
@@ -238,20 +245,28 @@ impl DataService {
     fn begin_walk(&self, key: Key) -> Result<(), Fault> {
         let view = self.view(key)?;
         let Some((target, process)) = view.lagging.first().copied() else { return Ok(()) };
+        self.weigh(key, false);
         let kept_from = self.ask_catch_up(key, target, target, BEGIN, Vec::new(), ANSWER_NS)?;
         let begun_ns = self.shell.clock().now_ns();
-        // In one: each change either is under way here, or sees that the member is walked.
-        let mut table = self.replication.table.lock();
-        let led = table.led.entry(key).or_default();
-        let is_known = led.missed.get(&target).is_some_and(|missed| missed.holds_since(kept_from));
-        let walk = if is_known {
-            led.missed_by_walked(target);
-            Walk::Missed
-        } else {
-            led.missed.remove(&target);
-            Walk::Orphans(Vec::new())
+        let missed_bytes = {
+            // In one: each change either is under way here, or sees that the member is walked.
+            let mut table = self.replication.table.lock();
+            let led = table.led.entry(key).or_default();
+            let is_known = led.missed.get(&target).is_some_and(|missed| missed.holds_since(kept_from));
+            let walk = if is_known {
+                led.missed_by_walked(target);
+                Walk::Missed
+            } else {
+                led.missed.remove(&target);
+                Walk::Orphans(Vec::new())
+            };
+            led.lagging.walked = Some(CatchingUp { target, process, walk, sent_bytes: 0, begun_ns });
+            led.missed.get(&target).and_then(Missed::bytes)
         };
-        led.lagging.walked = Some(CatchingUp { target, process, walk, sent_bytes: 0, begun_ns });
+        if missed_bytes.is_none() {
+            self.weigh(key, true);
+        }
+        self.replication.progress.begin(key, target, missed_bytes, begun_ns);
         Ok(())
     }
 
@@ -356,7 +371,7 @@ impl DataService {
                 && let Some(sent) = self.send_exactly(key, other, target, object, range.clone())?
             {
                 sent_bytes += sent;
-                self.make_way(key, started_ns);
+                self.make_way(key, other, started_ns);
                 continue;
             }
             let mut at = range.start / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
@@ -370,7 +385,7 @@ impl DataService {
                 };
                 sent_bytes += compared.sent_bytes;
                 has_holes |= compared.has_holes;
-                self.make_way(key, started_ns);
+                self.make_way(key, other, started_ns);
             }
         }
         // Of one that became longer only the bytes behind its end were touched.
@@ -406,7 +421,10 @@ impl DataService {
         }
         let checksums = piece_checksums(range.start, sent);
         match self.send_blocks(key, other, object, range.start, checksums, sent) {
-            Ok(()) => Ok(Some(sent.len() as u64)),
+            Ok(()) => {
+                self.replication.progress.compared(key, other, sent.len() as u64, sent.len() as u64);
+                Ok(Some(sent.len() as u64))
+            }
             // The rest of the block is damaged there.
             Err(fault) if fault.code == Code::Corrupt => Ok(None),
             Err(fault) => Err(fault),
@@ -472,12 +490,14 @@ impl DataService {
     }
 
     /// Half of the time is for what programs ask, while they do.
-    fn make_way(&self, key: Key, started_ns: u64) {
+    fn make_way(&self, key: Key, other: TargetId, started_ns: u64) {
         let is_busy = self.replication.table.lock().led.get(&key).is_some_and(|led| !led.open.is_empty());
         let clock = self.shell.clock();
         if is_busy && clock.can_wait() && !self.options.inline {
             let taken_ns = clock.now_ns().saturating_sub(started_ns);
+            let mut watch = self.stopwatch(key, other);
             clock.sleep(Duration::from_nanos(taken_ns));
+            watch.lap(CatchUpWait::Programs);
         }
     }
 
@@ -490,12 +510,16 @@ impl DataService {
         object: ObjectId,
         piece: Range<u64>,
     ) -> Result<Option<Compared>, Fault> {
+        let mut watch = self.stopwatch(key, other);
         let _held = self.lock_blocks(object, std::slice::from_ref(&piece))?;
+        watch.lap(CatchUpWait::Programs);
         let blocks = self.repaired_blocks(key, target, object, piece.clone(), Some(other))?;
         if blocks.is_empty() {
             return Ok(None);
         }
+        watch.lap(CatchUpWait::OwnDisk);
         let theirs = self.ask_blocks(key, other, object, piece.clone())?;
+        watch.skip();
         let (mut bytes, mut checksums) = (Vec::new(), Vec::new());
         for (index, block) in blocks.into_iter().enumerate() {
             let offset = piece.start + (index * BLOCK_BYTES) as u64;
@@ -505,6 +529,7 @@ impl DataService {
         }
         let is_end = piece.start + bytes.len() as u64 >= target.extent(object).map_err(fault)?.1;
         let (runs, has_holes) = differing(&bytes, &theirs.hashes, is_end);
+        watch.lap(CatchUpWait::OwnCpu);
         let mut compared = Compared { sent_bytes: 0, has_holes };
         for run in runs {
             let blocks = &bytes[run.start * BLOCK_BYTES..bytes.len().min(run.end * BLOCK_BYTES)];
@@ -512,6 +537,7 @@ impl DataService {
             self.send_blocks(key, other, object, offset, checksums[run].to_vec(), blocks)?;
             compared.sent_bytes += blocks.len() as u64;
         }
+        self.replication.progress.compared(key, other, bytes.len() as u64, compared.sent_bytes);
         Ok(Some(compared))
     }
 
@@ -527,17 +553,27 @@ impl DataService {
         let address = proto::ObjectAddress { forward: Some(forward), ..super::even::address(object) };
         let (offset, length) = (range.start, (range.end - range.start) as u32);
         let request = proto::CompareBlocksRequest { object: Some(address), offset, length };
-        call::<CompareBlocks>(transport, &server, &request, transport.clock().now_ns() + ANSWER_NS)
+        let begun_ns = transport.clock().now_ns();
+        let asked = submit::<CompareBlocks>(transport, &server, &request, &[], begun_ns + ANSWER_NS);
+        let (answer, received) = asked.wait_timed()?;
+        let taken_ns = transport.clock().now_ns().saturating_sub(begun_ns);
+        let service_ns = u64::from(received.service_us) * 1000;
+        self.replication.progress.answered(key, other, taken_ns, service_ns, answer.disk_ns);
+        Ok(answer)
     }
 
     /// Has one other member carry out what is so here already.
     pub(super) fn send_one(&self, key: Key, other: TargetId, change: &Change) -> Result<(), Fault> {
         let forward = self.replication.forward(key, self.view(key)?.epoch, 0, self.record(key));
+        let clock = self.shell.clock();
+        let begun_ns = clock.now_ns();
         for (_, sent) in self.submit(change, &forward, &[other]) {
-            if let Err(fault) = sent.and_then(|pending| pending.wait()) {
-                self.replication.note_failure(key, fault.code);
-                return Err(fault);
-            }
+            let answer = sent.and_then(|pending| pending.wait());
+            let received = answer.inspect_err(|fault| self.replication.note_failure(key, fault.code))?;
+            let (taken_ns, service_ns) =
+                (clock.now_ns().saturating_sub(begun_ns), u64::from(received.service_us) * 1000);
+            // What it does for a change is done by its disk, but for checking the bytes.
+            self.replication.progress.answered(key, other, taken_ns, service_ns, service_ns);
         }
         Ok(())
     }
@@ -657,15 +693,15 @@ impl DataService {
         id: ObjectId,
         range: Range<u64>,
     ) -> Result<proto::CompareBlocksResponse, Fault> {
+        let begun_ns = target.clock.now_ns();
         let state = target.stat(id).map_err(fault)?;
-        let mut hashes = Vec::new();
-        if range.start < range.end {
-            for block in super::restore::sound_blocks(target, id, range)? {
-                // One that is damaged is sent anew: no bytes have this hash.
-                hashes.extend(block.map_or([0; HASH_BYTES], |block| hash(&block.bytes)));
-            }
-        }
-        Ok(proto::CompareBlocksResponse { exists: state.exists, length: state.length, hashes })
+        let is_asked = range.start < range.end;
+        let blocks = if is_asked { super::restore::sound_blocks(target, id, range)? } else { Vec::new() };
+        let disk_ns = target.clock.now_ns().saturating_sub(begun_ns);
+        // One that is damaged is sent anew: no bytes have this hash.
+        let hash_of = |block: Option<SoundBlock>| block.map_or([0; HASH_BYTES], |block| hash(&block.bytes));
+        let hashes = blocks.into_iter().flat_map(hash_of).collect();
+        Ok(proto::CompareBlocksResponse { exists: state.exists, length: state.length, hashes, disk_ns })
     }
 }
 

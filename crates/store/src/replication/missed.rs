@@ -17,6 +17,7 @@ use super::change::Touched;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use vazao_model::ObjectId;
+use vazao_model::limits::BLOCK_BYTES;
 
 /// Bytes are counted in pieces of this many at first, and sixteen times as many where that gets too much.
 const GRAIN: u64 = 4096;
@@ -53,6 +54,19 @@ impl Missed {
 
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty() && !self.is_too_much
+    }
+
+    /// How many bytes are gone through for it, of ranges with an end; `None`: it may differ anywhere. A range without
+    /// one is of an object that became shorter or was removed, which takes nothing.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        let block = BLOCK_BYTES as u64;
+        let of_range = |(&start, &end): (&u64, &u64)| match end {
+            u64::MAX => 0,
+            end if end - start < block => end - start,
+            end => end.next_multiple_of(block) - start / block * block,
+        };
+        let ranges = self.objects.values().flatten();
+        (!self.is_too_much).then(|| ranges.map(of_range).fold(0, u64::saturating_add))
     }
 
     pub(super) fn add(&mut self, touched: &Touched) {
@@ -144,6 +158,18 @@ mod tests {
         let mut missed = Missed::new(1);
         (0..=RANGES_MAX as u64).for_each(|inode| missed.add(&touched(inode, 0..1)));
         assert!(!missed.holds_since(1) && !missed.is_empty());
+    }
+
+    #[test]
+    fn bytes_are_those_of_whole_blocks_or_of_shorter_ranges_and_none_where_all_may_differ() {
+        let mut missed = Missed::new(1);
+        assert_eq!(missed.bytes(), Some(0));
+        missed.add(&touched(1, 0..10));
+        missed.add(&touched(1, GRAIN * 40..u64::MAX));
+        missed.add(&touched(2, BLOCK_BYTES as u64 - 1..BLOCK_BYTES as u64 * 2 + 1));
+        assert_eq!(missed.bytes(), Some(GRAIN + 3 * BLOCK_BYTES as u64));
+        (0..=RANGES_MAX as u64).for_each(|inode| missed.add(&touched(inode, 0..1)));
+        assert_eq!(missed.bytes(), None);
     }
 
     proptest! {

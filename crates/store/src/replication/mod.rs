@@ -16,6 +16,7 @@
 //!
 //! A member that lags is brought up to date by its primary ([`catch_up`]): meanwhile each change goes to it, too. What
 //! it missed is known ([`missed`]) where it was away for a while and lost nothing; else all is compared.
+//! How far that is, is counted in [`progress`].
 //! Damage that one member has is repaired from another one's copy ([`restore`]).
 //!
 //! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here
@@ -30,6 +31,7 @@ mod follow;
 mod lead;
 mod locks;
 mod missed;
+mod progress;
 mod restore;
 mod several;
 
@@ -136,6 +138,8 @@ pub(crate) struct Replication {
     pool: Pool,
     /// For members that lag: each thread walks one group.
     walks: Pool,
+    /// How far those are.
+    progress: progress::Progress,
     is_turning: AtomicBool,
     transport: OnceLock<Arc<dyn Transport>>,
     service: OnceLock<Weak<DataService>>,
@@ -148,6 +152,7 @@ impl Replication {
             table: Mutex::default(),
             walks: Pool::new("catch-up", WALKS_MAX, WALKS_QUEUED_MAX, 0, Arc::clone(&clock)),
             pool: Pool::new("copies", THREADS_MAX, JOBS_MAX, JOBS_BYTES_MAX, clock),
+            progress: progress::Progress::default(),
             is_turning: AtomicBool::new(false),
             transport: OnceLock::new(),
             service: OnceLock::new(),

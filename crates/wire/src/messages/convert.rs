@@ -370,6 +370,7 @@ impl From<&ClusterMap> for proto::ClusterMap {
             trouble: m.trouble.clone(),
             groups: m.groups.iter().map(Into::into).collect(),
             away: m.away.iter().map(Into::into).collect(),
+            lagging: m.lagging.iter().map(Into::into).collect(),
         }
     }
 }
@@ -421,6 +422,7 @@ impl From<proto::ClusterMap> for ClusterMap {
             trouble: m.trouble,
             groups: m.groups.into_iter().map(Into::into).collect(),
             away: m.away.into_iter().map(Into::into).collect(),
+            lagging: m.lagging.into_iter().map(Into::into).collect(),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Placement groups that have fewer copies than they were made with.
+//! Placement groups that have fewer copies than they were made with, and how far the targets are that they lack.
 
+use super::progress::{self, Lacking};
 use super::troubles::Trouble;
 use crate::format;
 use serde_json::{Value, json};
@@ -19,44 +20,32 @@ fn short(map: &ClusterMap) -> Vec<&GroupAway> {
     map.away.iter().filter(|away| map.members(away.id).len() < away.copies as usize).collect()
 }
 
-/// A target that groups lack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Lacking {
-    /// The longest time, over its groups.
-    ago_ms: u64,
-    /// Of how many groups.
-    groups: usize,
-    /// Its server has reported since: its copies are compared with the others' until they count again.
-    is_back: bool,
-}
-
-impl Lacking {
-    fn words(self, target: TargetId) -> String {
-        match self.is_back {
-            true => {
-                let groups = format::count(self.groups as u64, "placement group", "placement groups");
-                format!("{target} is back and catches up, {groups} left")
-            }
-            false => format!("{target} lost {} ago", clock(self.ago_ms)),
-        }
-    }
-}
-
 /// The targets that those lack.
-fn lacking(map: &ClusterMap, short: &[&GroupAway]) -> BTreeMap<TargetId, Lacking> {
-    let mut lacking: BTreeMap<TargetId, Lacking> = BTreeMap::new();
+fn lacking<'a>(map: &'a ClusterMap, short: &[&GroupAway]) -> BTreeMap<TargetId, Lacking<'a>> {
+    let mut lacking: BTreeMap<TargetId, Lacking<'_>> = BTreeMap::new();
     for member in short.iter().flat_map(|away| &away.members) {
         let it = lacking.entry(member.target).or_insert(Lacking { is_back: true, ..Lacking::default() });
         it.ago_ms = it.ago_ms.max(member.ago_ms);
         it.groups += 1;
         it.is_back &= map.is_back(member);
     }
+    for known in &map.lagging {
+        if let Some(it) = lacking.get_mut(&known.target) {
+            it.known = Some(known);
+        }
+    }
     lacking
 }
 
-fn clock(ago_ms: u64) -> String {
-    let seconds = ago_ms / 1000;
-    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+/// What is said of the targets that groups lack, each in a sentence.
+pub(crate) fn sentences(map: &ClusterMap) -> Vec<String> {
+    let lacking = lacking(map, &short(map));
+    let named = lacking.iter().take(NAMED_MAX).map(|(target, it)| progress::words(map, *target, it));
+    let more = match lacking.len().saturating_sub(NAMED_MAX) {
+        0 => None,
+        more => Some(format!("and {}", format::count(more as u64, "more target", "more targets"))),
+    };
+    named.chain(more).collect()
 }
 
 /// What is said of copies where all is well; `None`: there are none, or some lack.
@@ -75,27 +64,21 @@ pub(super) fn trouble(map: &ClusterMap) -> Option<Trouble> {
     if short.is_empty() {
         return None;
     }
-    let lacking = lacking(map, &short);
-    let named = lacking.iter().take(NAMED_MAX).map(|(target, it)| it.words(*target));
-    let more = match lacking.len().saturating_sub(NAMED_MAX) {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
-    let named = named.collect::<Vec<_>>().join(", ");
     let alone = short.iter().filter(|away| map.members(away.id).len() == 1).count();
     let alone = match alone {
         0 => String::new(),
-        1 => "; one of them has a single copy left".to_owned(),
-        _ => format!("; {alone} of them have a single copy left"),
+        1 => ", one of them a single one".to_owned(),
+        _ => format!(", {alone} of them a single one"),
     };
     let what = format!(
-        "{} of {} have fewer copies than they were made with: {named}{more}{alone}",
+        "{} of {} have fewer copies than they were made with{alone}. {}",
         short.len(),
         format::count(count(map) as u64, "placement group", "placement groups"),
+        sentences(map).join(". "),
     );
     let meanwhile =
         "their files are read and written with the copies that are left, and new files go to other groups";
-    let remedy = match lacking.values().all(|it| it.is_back) {
+    let remedy = match lacking(map, &short).values().all(|it| it.is_back) {
         true => format!("{meanwhile}; nothing has to be done"),
         false => {
             format!("{meanwhile}; bring the lost targets back (see above): they catch up by themselves")
@@ -107,13 +90,7 @@ pub(super) fn trouble(map: &ClusterMap) -> Option<Trouble> {
 /// The same for programs.
 pub(super) fn to_json(map: &ClusterMap) -> Value {
     let short = short(map);
-    let lost: Vec<Value> = lacking(map, &short)
-        .into_iter()
-        .map(|(target, Lacking { ago_ms, groups, is_back })| {
-            let target = target.to_string();
-            json!({"target": target, "lost_ms": ago_ms, "groups": groups, "catches_up": is_back})
-        })
-        .collect();
+    let lost = lagging_json(map);
     let groups: Vec<Value> = short
         .iter()
         .map(|away| {
@@ -123,6 +100,11 @@ pub(super) fn to_json(map: &ClusterMap) -> Value {
         })
         .collect();
     json!({"groups": count(map), "short": short.len(), "lost": lost, "short_groups": groups})
+}
+
+/// The targets that groups lack, for programs.
+pub(crate) fn lagging_json(map: &ClusterMap) -> Vec<Value> {
+    lacking(map, &short(map)).iter().map(|(target, it)| progress::to_json(map, *target, it)).collect()
 }
 
 #[cfg(test)]
@@ -168,16 +150,17 @@ mod tests {
             (4, &[1, 2], &[(4, 3_700_000)]),
         ]);
         let trouble = trouble(&map).expect("copies lack");
-        let words = "3 of 4 placement groups have fewer copies than they were made with: t3 lost 00:01:12 ago, t4 lost \
-                     01:01:40 ago; 2 of them have a single copy left";
+        let words = "3 of 4 placement groups have fewer copies than they were made with, 2 of them a single one. t3 lost \
+                     00:01:12 ago. t4 lost 01:01:40 ago";
         assert_eq!(trouble.what, words);
         assert!(trouble.remedy.contains("new files go to other groups"));
         assert_eq!(all_is_well(&map), None);
         let shown = to_json(&map);
         assert_eq!((&shown["groups"], &shown["short"]), (&json!(4), &json!(3)));
+        let lost = &shown["lost"][0];
         assert_eq!(
-            shown["lost"][0],
-            json!({"target": "t3", "lost_ms": 72_000, "groups": 2, "catches_up": false})
+            (&lost["target"], &lost["lost_ms"], &lost["groups"], &lost["catches_up"]),
+            (&json!("t3"), &json!(72_000), &json!(2), &json!(false))
         );
     }
 
@@ -188,12 +171,14 @@ mod tests {
         let target = Target { id: TargetId(2), node: node.id, ..Default::default() };
         (map.nodes, map.targets) = (vec![node], vec![target]);
         let found = trouble(&map).expect("copies lack");
-        let words = "t2 is back and catches up, 2 placement groups left, t3 lost 00:01:12 ago";
+        let words = "t2 is back and catches up, 2 placement groups left. t3 lost 00:01:12 ago";
         assert!(found.what.contains(words), "{}", found.what);
         assert!(found.remedy.contains("bring the lost targets back"), "{}", found.remedy);
         let shown = to_json(&map);
-        let expected = json!({"target": "t2", "lost_ms": 9000, "groups": 2, "catches_up": true});
-        assert_eq!(shown["lost"][0], expected);
+        assert_eq!(
+            (&shown["lost"][0]["target"], &shown["lost"][0]["catches_up"]),
+            (&json!("t2"), &json!(true))
+        );
         map.away.remove(0);
         let found = trouble(&map).expect("copies lack");
         assert!(found.remedy.ends_with("nothing has to be done"), "{}", found.remedy);
@@ -214,7 +199,11 @@ mod tests {
     fn of_many_lost_targets_some_are_named() {
         let lost: Vec<(u32, u64)> = (2..9).map(|target| (target, 1000)).collect();
         let found = trouble(&map(&[(1, &[1], &lost)])).expect("copies lack");
-        assert!(found.what.contains("t5 lost") && found.what.contains("and 3 more"), "{}", found.what);
-        assert!(found.what.contains("one of them has a single copy left"), "{}", found.what);
+        assert!(
+            found.what.contains("t5 lost") && found.what.contains(". and 3 more targets"),
+            "{}",
+            found.what
+        );
+        assert!(found.what.contains(", one of them a single one. "), "{}", found.what);
     }
 }
