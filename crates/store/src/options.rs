@@ -24,6 +24,10 @@ pub enum Defect {
     EarlyUnlock,
     /// A process that starts does not wait for what the one before it may have granted.
     ForgottenGrants,
+    /// The primary forgets what a lagging member is known to have missed, and takes it for nothing.
+    ForgottenMisses,
+    /// A member that lags says that it has lost nothing, whatever has happened to its machine.
+    ForgottenPower,
     /// A member whose promotion was asked for does not count until its record comes.
     UncountedPromotion,
 }

@@ -252,6 +252,9 @@ impl DataService {
             // In one: each change either is under way here, or sees that the member is walked.
             let mut table = self.replication.table.lock();
             let led = table.led.entry(key).or_default();
+            if self.options.defect == Some(Defect::ForgottenMisses) {
+                led.missed.entry(target).and_modify(|missed| *missed = Missed::new(missed.run));
+            }
             let is_known = led.missed.get(&target).is_some_and(|missed| missed.holds_since(kept_from));
             let walk = if is_known {
                 led.missed_by_walked(target);
@@ -662,7 +665,8 @@ impl DataService {
             BEGIN if other == key.0 => {
                 target.forget_unnamed(group);
                 target.forget_freezes(group).map_err(fault)?;
-                return Ok(target.kept_from());
+                let forgets = self.options.defect == Some(Defect::ForgottenPower);
+                return Ok(if forgets { 1 } else { target.kept_from() });
             }
             HAS_ALL if other == key.0 => {
                 target.keep_gone(group, &request.gone).map_err(fault)?;

@@ -65,6 +65,19 @@ fn a_member_that_counts_again_without_what_it_lacks_is_found() {
     is_found(Defect::UncomparedMember, with(USUAL.accidents), 0..20);
 }
 
+/// 4, of what it is known to have missed.
+#[test]
+fn a_member_that_counts_again_without_what_it_missed_is_found() {
+    is_found(Defect::Inside(Inside::ForgottenMisses), with(USUAL.accidents), 0..20);
+}
+
+/// 9.
+#[test]
+fn a_member_that_lost_power_and_is_not_compared_is_found() {
+    let profile = Profile { rests: 2, ..with(&[Accident::End, Accident::Cut, Accident::Nothing]) };
+    is_found(Defect::Inside(Inside::ForgottenPower), profile, 0..40);
+}
+
 /// 5.
 #[test]
 fn a_new_primary_that_serves_before_it_has_evened_out_is_found() {
