@@ -278,8 +278,9 @@ impl DataService {
         let next = {
             let mut table = self.replication.table.lock();
             let missed = table.led.get_mut(&key).and_then(|led| led.missed.get_mut(&other));
+            // Then it is compared whole, from the beginning.
             let lost = || Fault::new(Code::Unavailable, "what the member missed is not known any more");
-            missed.ok_or_else(lost)?.pop()
+            missed.filter(|missed| !missed.is_too_much()).ok_or_else(lost)?.pop()
         };
         let Some(mut next) = next else { return Ok((true, 0)) };
         let sent = self.target(key.0.0).and_then(|target| self.send_touched(key, other, target, &mut next));

@@ -52,6 +52,11 @@ impl Missed {
         !self.is_too_much && kept_from != 0 && kept_from <= self.run
     }
 
+    /// It may differ anywhere.
+    pub(super) fn is_too_much(&self) -> bool {
+        self.is_too_much
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty() && !self.is_too_much
     }
