@@ -82,8 +82,6 @@ struct World {
     end_at: Option<(usize, usize)>,
     /// The epoch that each process of a data server was told first.
     told: BTreeMap<u64, u64>,
-    /// Of each target's processes the latest incarnation before them, and of them.
-    incarnations: BTreeMap<(u32, u64), (u64, u64)>,
 }
 
 struct Shared {
@@ -170,7 +168,6 @@ impl Cluster {
             is_stepwise: false,
             end_at: None,
             told: BTreeMap::new(),
-            incarnations: BTreeMap::new(),
         };
         let fates = Arc::clone(&network);
         transport.set_fates(Some(Box::new(move |address, method| fates.fate(address, method))));
@@ -361,7 +358,12 @@ impl Cluster {
     /// that was there.
     pub fn replace_disk(&self, number: usize, disk: MemoryDisk) -> MemoryDisk {
         self.end(number, End::Kill);
-        std::mem::replace(&mut self.shared.world().machines[number].disk, disk)
+        let mut world = self.shared.world();
+        let now = &mut world.machines[number].disk;
+        if self.shared.defect.get() == Some(&Defect::OldDisks) {
+            crate::defects::pass_for(&disk, now).expect("disks in memory");
+        }
+        std::mem::replace(now, disk)
     }
 
     /// A second data server on a copy of the disk of machine `number`, at an address of its own, as process `run`.

@@ -3,8 +3,10 @@
 pub(crate) mod members;
 
 use prost::Message;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use vazao_disk::{Disk, MemoryDisk, Open};
 use vazao_meter::Clock;
 use vazao_model::Code;
 use vazao_wire::service::Fault;
@@ -43,13 +45,24 @@ pub enum Defect {
     UnsyncedMember,
     /// The metadata service says who has gone of a group before that is durable.
     EarlyDecisions,
-    /// The metadata service takes an older copy of a disk for the disk.
+    /// An older copy of a disk has the same number as the disk.
     OldDisks,
     /// The metadata service puts out the only current member of a group when that is silent, and goes on with one that
     /// lacks something.
     LastPutOut,
     /// One inside a data server.
     Inside(vazao_store::Defect),
+}
+
+/// Has a copy of a disk pass for the disk: with the incarnation that this one has by now.
+pub(crate) fn pass_for(copy: &MemoryDisk, disk: &MemoryDisk) -> io::Result<()> {
+    const FILE: &str = "INCARNATION";
+    let latest = disk.open(FILE, Open::ReadOnly)?;
+    let mut bytes = vec![0; usize::try_from(latest.length()?).unwrap_or_default()];
+    latest.read_at(&mut bytes, 0)?;
+    let file = copy.open(FILE, Open::Create)?;
+    file.write_at(&bytes, 0)?;
+    file.sync()
 }
 
 /// Takes the numbers out of changes of objects.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::cluster::lease::Moment;
 use vazao_model::cluster::membership::{Member, Membership, Standing};
-use vazao_model::cluster::serving::MemberState;
+use vazao_model::cluster::serving::{FormerPrimary, MemberState};
 use vazao_model::{Code, GroupId, NodeId, TargetId, TargetState};
 use vazao_wire::messages::members::{group_members, membership};
 use vazao_wire::op::GetGroups;
@@ -136,6 +136,8 @@ pub(crate) struct Leases {
     pub(crate) latest: Arc<Latest>,
     /// Members that do not carry out what they are sent, each with the one that says so.
     failing: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
+    /// Members whose disks could not be used, each with the one that was told so.
+    out: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
     /// Members that have caught up, by the primary. Taken after `held`.
     caught_up: Mutex<BTreeMap<(TargetId, GroupId), CaughtUp>>,
 }
@@ -315,9 +317,25 @@ impl Leases {
         self.held.lock().states.get(&key)?.record().cloned()
     }
 
-    /// Members that have left while a member here was current, which is the primary now ([`MemberState::left_behind`]).
-    pub(crate) fn left_behind(&self, key: (TargetId, GroupId)) -> Vec<(TargetId, u64)> {
-        self.held.lock().states.get(&key).map_or_else(Vec::new, MemberState::left_behind)
+    /// The primary before the one here, in this epoch ([`MemberState::former_primary`]).
+    pub(crate) fn former_primary(&self, key: (TargetId, GroupId), epoch: u64) -> Option<FormerPrimary> {
+        let held = self.held.lock();
+        held.states.get(&key).filter(|state| state.epoch() == epoch)?.former_primary()
+    }
+
+    /// The disk of another member could not be used.
+    pub(crate) fn note_out(&self, (target, group): (TargetId, GroupId), other: TargetId) {
+        self.out.lock().insert((target, group, other));
+    }
+
+    /// It has everything, and counts from now on.
+    pub(crate) fn forget_out(&self, (target, group): (TargetId, GroupId), other: TargetId) {
+        self.out.lock().remove(&(target, group, other));
+    }
+
+    /// Whether that was so since the member last had everything. True: it may have lost what it has answered.
+    pub(crate) fn was_out(&self, (target, group): (TargetId, GroupId), other: TargetId) -> bool {
+        self.out.lock().contains(&(target, group, other))
     }
 
     /// A target's present process, once all of the target's groups have it in their records.
@@ -478,7 +496,8 @@ impl DataService {
             let forgets = self.options.defect == Some(Defect::ForgottenGrants);
             self.leases.keep(own, told, &records, if forgets { 0 } else { self.shell.clock().steady_ns() });
         }
-        for target in self.targets.iter().filter(|target| !target.kept_power() && !target.is_failed()) {
+        // One that is not to be served is not what the records say.
+        for target in self.targets.iter().filter(|target| !target.kept_power() && target.check().is_ok()) {
             if let Some(process) = self.leases.entered(target.id()) {
                 let begin_anew = move |target: &Target| target.begin_anew(process);
                 target.waits.in_time(target, Target::waits, begin_anew)?;

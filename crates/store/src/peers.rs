@@ -139,7 +139,10 @@ impl Peers {
                 peer.heard_ns = now_ns;
                 for (question, grant) in questions.iter().zip(&response.grants) {
                     match grant.out {
-                        true => peer.out.insert(question.of),
+                        true => {
+                            data.leases.note_out((question.target, question.group), question.of);
+                            peer.out.insert(question.of)
+                        }
                         false => peer.out.remove(&question.of),
                     };
                     data.leases.take(question, grant, at);

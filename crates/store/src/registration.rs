@@ -302,16 +302,17 @@ impl Target {
             0 | SERVE => self.standing.serve(),
             ADVANCE => {
                 let incarnation = verdict.incarnation;
-                let raise = move |target: &Target| target.raise_incarnation(incarnation, mark);
+                let raise = move |target: &Target| {
+                    if target.incarnation.is_behind(incarnation) {
+                        // An older copy, which was accepted.
+                        target.lose()?;
+                    }
+                    target.raise_incarnation(incarnation, mark)
+                };
                 self.waits.in_time(self, Target::waits, raise)?;
             }
             STALE if self.standing.refuse(&verdict.why) => {
                 tracing::error!(target_id = self.id().0, directory = %self.label, "stale: {}", verdict.why);
-                // Also where it is accepted later.
-                self.waits.in_time(self, Target::waits, |target: &Target| {
-                    target.lose();
-                    Ok(())
-                })?;
             }
             STALE => {}
             other => {

@@ -18,6 +18,19 @@ use crate::cluster::membership::{Membership, Standing};
 use crate::ids::TargetId;
 use std::collections::BTreeMap;
 
+/// A primary that has left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FormerPrimary {
+    /// The member.
+    pub target: TargetId,
+    /// Its process.
+    pub run: u64,
+    /// An epoch in which it was the primary.
+    pub epoch: u64,
+    /// Its group has two members: the other one has missed nothing that it had.
+    pub is_pair: bool,
+}
+
 /// One process's view of one of its groups.
 #[derive(Clone, Debug)]
 pub struct MemberState {
@@ -53,23 +66,25 @@ impl MemberState {
         self.record.as_ref()
     }
 
-    /// Members that have left while this process was current, each with its process that was current with it: those of
-    /// which it knows that no other member has led without them, as it was current before and is the primary now.
-    pub fn left_behind(&self) -> Vec<(TargetId, u64)> {
-        let (Some(former), Some(record)) = (&self.former, &self.record) else { return Vec::new() };
+    /// The primary before this one, where this process followed it and is the primary now, with no other having led in
+    /// between. `None`: that is not so, or not known.
+    pub fn former_primary(&self) -> Option<FormerPrimary> {
+        let (former, record) = (self.former.as_ref()?, self.record.as_ref()?);
         let own =
             |record: &Membership| record.current().position(|it| (it.target, it.run) == (self.own, self.run));
-        let (Some(before), Some(0)) = (own(former), own(record)) else { return Vec::new() };
+        let (before, Some(0)) = (own(former)?, own(record)) else { return None };
         let since = |target: TargetId| match record.member(target)?.standing {
             Standing::Lagging { since } if since > former.epoch => Some(since),
             _ => None,
         };
-        let left = former.current().filter_map(|member| Some((member, since(member.target)?)));
-        // All that were to lead before it went with that member, or before it.
-        let led_none = |epoch: u64| {
-            former.current().take(before).all(|other| since(other.target).is_some_and(|since| since <= epoch))
-        };
-        left.filter(|(_, since)| led_none(*since)).map(|(member, _)| (member.target, member.run)).collect()
+        let primary = former.primary().filter(|_| before > 0)?;
+        let left = since(primary.target)?;
+        // All that were to lead before this one went with the primary, or before it.
+        let led_none =
+            former.current().take(before).all(|other| since(other.target).is_some_and(|since| since <= left));
+        let is_pair = former.members.len() == 2 && record.members.len() == 2;
+        let (target, run, epoch) = (primary.target, primary.run, former.epoch);
+        led_none.then_some(FormerPrimary { target, run, epoch, is_pair })
     }
 
     /// It hears of a record. An older one changes nothing; a newer one ends a promotion that was under way.

@@ -412,35 +412,45 @@ fn an_authority_that_carries_out_late_changes_is_found() {
     is_found(Defect::LateChanges);
 }
 
-/// The member on the second of three targets, which hears of these records.
-fn hears(records: &[&Membership]) -> Vec<(TargetId, u64)> {
+/// Whom the member on the second of some targets follows, which hears of these records.
+fn hears(records: &[&Membership]) -> Option<(TargetId, u64)> {
     let mut state = MemberState::started(id(1), 20, 0);
     records.iter().for_each(|record| state.learn(record));
-    state.left_behind()
+    let former = state.former_primary()?;
+    assert_eq!(former.is_pair, records.iter().all(|record| record.members.len() == 2));
+    Some((former.target, former.run))
 }
 
 #[test]
-fn a_new_primary_knows_whom_it_left_behind_where_no_other_has_led_since() {
+fn a_new_primary_knows_the_one_before_where_no_other_has_led_since() {
     let changed = |record: &Membership, change| record.changed(record.epoch, change).expect("legal");
     let all = Membership::new(&[(id(0), 10), (id(1), 20), (id(2), 30)]).expect("whole");
     let first_out = changed(&all, Change::PutOut(vec![id(0)]));
-    assert_eq!(hears(&[&all, &first_out]), [(id(0), 10)]);
-    assert_eq!(hears(&[&all]), [], "it leads nothing yet");
-    assert_eq!(hears(&[&first_out]), [], "it may have been out before");
+    let first = Some((id(0), 10));
+    assert_eq!(hears(&[&all, &first_out]), first);
+    assert_eq!(hears(&[&all]), None, "it leads nothing yet");
+    assert_eq!(hears(&[&first_out]), None, "it may have been out before");
     let started = changed(&first_out, Change::Started { target: id(0), run: 11 });
-    assert_eq!(
-        hears(&[&all, &started]),
-        [(id(0), 10)],
-        "it missed an epoch in which it was the primary, too"
-    );
-    assert_eq!(hears(&[&all, &first_out, &started]), [], "the map of the first one is kept since then");
+    assert_eq!(hears(&[&all, &started]), first, "it missed an epoch in which it was the primary, too");
+    assert_eq!(hears(&[&all, &first_out, &started]), None, "it leads since the epoch before");
+    // What others that leave have got from the primary is not known: of them it says nothing.
+    let both_out = changed(&all, Change::PutOut(vec![id(0), id(2)]));
+    assert_eq!(hears(&[&all, &both_out]), first);
+    let last_out = changed(&first_out, Change::PutOut(vec![id(2)]));
+    assert_eq!(hears(&[&all, &first_out, &last_out]), None);
     // The third member leaves first, the first one leads without it, and then leaves as well.
-    let last_out = changed(&all, Change::PutOut(vec![id(2)]));
-    let alone = changed(&last_out, Change::PutOut(vec![id(0)]));
-    assert_eq!(hears(&[&last_out, &alone]), [(id(0), 10)]);
-    assert_eq!(hears(&[&all, &alone]), [(id(0), 10)], "of the third one it knows nothing");
+    let third_out = changed(&all, Change::PutOut(vec![id(2)]));
+    let alone = changed(&third_out, Change::PutOut(vec![id(0)]));
+    assert_eq!((hears(&[&third_out, &alone]), hears(&[&all, &alone])), (first, first));
     // It was out itself, in between or by then.
     let own_out = changed(&all, Change::PutOut(vec![id(1)]));
-    assert_eq!(hears(&[&own_out, &alone]), []);
-    assert_eq!(hears(&[&all, &own_out]), []);
+    assert_eq!((hears(&[&own_out, &alone]), hears(&[&all, &own_out])), (None, None));
+    let pair = Membership::new(&[(id(0), 10), (id(1), 20)]).expect("whole");
+    assert_eq!(hears(&[&pair, &changed(&pair, Change::PutOut(vec![id(0)]))]), first);
+    // Another one was to lead before it, and has left later: it may have led.
+    let reversed = Membership::new(&[(id(0), 10), (id(2), 30), (id(1), 20)]).expect("whole");
+    let one = changed(&reversed, Change::PutOut(vec![id(0)]));
+    let two = changed(&one, Change::PutOut(vec![id(2)]));
+    assert_eq!(hears(&[&reversed, &two]), None);
+    assert_eq!(hears(&[&one, &two]), Some((id(2), 30)));
 }

@@ -208,18 +208,8 @@ impl Shared {
         Ok(())
     }
 
-    /// What [`Defect::ForgottenGroups`] and [`Defect::OldDisks`] make of a report.
+    /// What [`Defect::ForgottenGroups`] makes of a report.
     pub(super) fn spoil(&self, request: &mut RegisterNodeRequest) {
-        if self.defect.get() == Some(&Defect::OldDisks) {
-            let mut world = self.world();
-            for target in &mut request.targets {
-                let of_target = world.incarnations.range((target.id, 0)..=(target.id, u64::MAX));
-                let known = of_target.map(|(_, (_, latest))| *latest).max().unwrap_or(0);
-                let process = world.incarnations.entry((target.id, request.run)).or_insert((known, 0));
-                process.1 = target.incarnation.max(target.found).max(process.1);
-                target.found = target.found.max(process.0);
-            }
-        }
         if self.defect.get() == Some(&Defect::ForgottenGroups)
             && let Some(epoch) = self.world().told.get(&request.run)
         {

@@ -5,8 +5,8 @@
 //! Where checksums match and contents differ, the primary's copy counts, and replaces others only where that is asked
 //! for. Members that lag are not compared: they get everything when they catch up.
 
-use super::catch_up::{HASH_BYTES, hash};
 use super::change::{Body, Change, WHOLE};
+use super::level::{HASH_BYTES, hash};
 use super::{Key, even};
 use crate::health::damage::Place;
 use crate::health::restore::SoundBlock;

@@ -36,8 +36,7 @@ impl DataService {
         let mut take = |told: proto::CollectUnconfirmedResponse| {
             led.last = led.last.max(told.last);
             for listed in told.changes {
-                let touched = led.uneven.entry(listed.number).or_insert_with(|| touched(key, &listed));
-                touched.ranges.extend(ranges(&listed.ranges));
+                led.enter(listed.number, touched(key, &listed));
             }
         };
         let record = self.record(key);
@@ -48,39 +47,47 @@ impl DataService {
             let until_ns = transport.clock().now_ns() + COLLECT_NS;
             take(call::<CollectUnconfirmed>(transport, &address, &request, until_ns).map_err(later)?);
         }
+        let missed_by_former = self.missed_by_former(key, view.epoch);
         {
             let mut table = self.replication.table.lock();
             let known = table.led.entry(key).or_default();
             // Another request may have been here at the same time.
             if !known.is_ready && known.open.is_empty() {
                 known.last = known.last.max(led.last);
-                known.uneven.extend(led.uneven);
+                led.uneven.into_iter().for_each(|(number, touched)| known.enter(number, touched));
             }
-            if known.missed_epoch != view.epoch {
+            if !known.is_ready && known.missed_epoch != view.epoch {
                 // What is uneven now enters it once it is evened out.
-                (known.missed, known.missed_epoch) = (self.nothing_missed(key), view.epoch);
+                (known.missed, known.missed_epoch) = (missed_by_former, view.epoch);
             }
         }
         self.even_out_known(key, deadline_ns)?;
         if self.view(key)?.epoch != view.epoch {
             return Err(later(Fault::new(Code::WrongEpoch, format!("placement group {}", key.1))));
         }
+        let record = self.leases.record(key).filter(|record| record.epoch == view.epoch);
         let mut table = self.replication.table.lock();
-        table.led.entry(key).or_default().is_ready = true;
+        let led = table.led.entry(key).or_default();
+        if !led.is_ready && led.missed_epoch == view.epoch {
+            // Everything is the same at those that count.
+            let current = record.iter().flat_map(|record| record.current());
+            for member in current.filter(|member| member.target != key.0) {
+                led.missed.entry(member.target).or_insert_with(|| Missed::new(member.run));
+            }
+        }
+        led.is_ready = true;
         table.lists.remove(&key);
         tracing::info!(group = %key.1, target_id = key.0.0, epoch = view.epoch, "leads a placement group");
         Ok(())
     }
 
-    /// The members of which a new primary knows what they will have missed: those that count, and those that left while
-    /// it did.
-    fn nothing_missed(&self, key: Key) -> BTreeMap<TargetId, Missed> {
-        let record = self.leases.record(key);
-        let current =
-            record.iter().flat_map(|record| record.current()).filter(|member| member.target != key.0);
-        let counting = current.map(|member| (member.target, member.run));
-        let known = counting.chain(self.leases.left_behind(key));
-        known.map(|(target, run)| (target, Missed::new(run))).collect()
+    /// The primary before this one, which misses what is done from now on: where it was ready, this one has whatever it
+    /// has. It was if it numbered changes, or if its group has no third member.
+    fn missed_by_former(&self, key: Key, epoch: u64) -> BTreeMap<TargetId, Missed> {
+        let former = self.leases.former_primary(key, epoch);
+        let numbered = self.replication.table.lock().lists.get(&key).map_or(0, |list| list.epoch);
+        let known = former.filter(|former| former.is_pair || former.epoch == numbered);
+        known.into_iter().map(|former| (former.target, Missed::new(former.run))).collect()
     }
 
     /// Evens out everything that is known to be uneven in a group.
@@ -280,7 +287,8 @@ fn later(fault: Fault) -> Fault {
 
 fn touched((_, group): Key, listed: &proto::Unconfirmed) -> Touched {
     let (inode, generation, slot) = (InodeId(listed.inode), listed.generation, listed.slot);
-    Touched { object: ObjectId { inode, generation, slot, group }, ranges: Vec::new() }
+    let object = ObjectId { inode, generation, slot, group };
+    Touched { object, ranges: ranges(&listed.ranges).collect() }
 }
 
 fn ranges(told: &[proto::TouchedRange]) -> impl Iterator<Item = Range<u64>> {

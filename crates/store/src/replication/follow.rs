@@ -157,6 +157,7 @@ impl List {
         self.changes = self.changes.split_off(&forward.confirmed);
         self.changes.insert(forward.number, touched);
         self.last = self.last.max(forward.number);
+        self.epoch = forward.epoch;
     }
 
     fn told(&self) -> proto::CollectUnconfirmedResponse {

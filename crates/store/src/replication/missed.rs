@@ -4,10 +4,11 @@
 //! Invariant: had the member everything that its process `run` has answered, it is the same as the primary in all
 //! bytes that are not in here, and touched by no change that is under way or uneven. It is established
 //!
-//! - while the member counts, by a primary that has evened out what was under way before it;
-//! - by a new primary, for a member that left while this one was current, with no other having led in between:
-//!   whatever the former primary has, this one has, too, as a primary writes last; and what is not known to be complete
-//!   everywhere is evened out, which enters it here;
+//! - for members that count, by a primary that has evened out what was under way before it;
+//! - by a new primary, for the one before it, which it followed, with no other having led in between: whatever that one
+//!   has, this one has, too, as a primary writes last, if it was ready; and what is not known to be complete everywhere
+//!   is evened out, which enters it here. Of another member that left with it the same cannot be said: it may have got
+//!   what the former primary sent to it alone;
 //!
 //! and kept, as each change that ends enters here for members that do not have it ([`Led::missed_by_others`]).
 //!
@@ -24,7 +25,7 @@ const GRAIN: u64 = 4096;
 const COARSER: u64 = 16;
 
 /// Ranges of all objects.
-const RANGES_MAX: usize = 16 << 10;
+const RANGES_MAX: usize = 4 << 10;
 
 /// Ranges of an object, the end of each by its start; they neither overlap nor touch.
 type Ranges = BTreeMap<u64, u64>;

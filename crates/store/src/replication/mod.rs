@@ -14,9 +14,9 @@
 //! what is of an earlier stream or epoch, under the object's lock ([`Passed`](crate::object::attempts::Passed)). Late
 //! requests of clients meet later attempts there, which go to all members with the change.
 //!
-//! A member that lags is brought up to date by its primary ([`catch_up`]): meanwhile each change goes to it, too. What
-//! it missed is known ([`missed`]) where it was away for a while and lost nothing; else all is compared.
-//! How far that is, is counted in [`progress`].
+//! A member that lags is brought up to date by its primary ([`catch_up`], [`level`]): meanwhile each change goes to it,
+//! too. What it missed is known ([`missed`]) where it was away for a while and lost nothing; else all is compared. How
+//! far that is, is counted in [`progress`].
 //! Damage that one member has is repaired from another one's copy ([`restore`]).
 //!
 //! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here
@@ -29,6 +29,7 @@ mod copy;
 mod even;
 mod follow;
 mod lead;
+mod level;
 mod locks;
 mod missed;
 mod progress;
@@ -103,6 +104,23 @@ impl Led {
         first(&self.open).into_iter().chain(first(&self.uneven)).min().unwrap_or(self.last + 1)
     }
 
+    /// Notes a change after which members may differ. Two primaries may have given the same number to two changes.
+    fn enter(&mut self, number: u64, touched: Touched) {
+        self.last = self.last.max(number);
+        let number = match self.uneven.get_mut(&number) {
+            Some(known) if known.object == touched.object => {
+                known.ranges.extend(touched.ranges);
+                return;
+            }
+            Some(_) => {
+                self.last += 1;
+                self.last
+            }
+            None => number,
+        };
+        self.uneven.insert(number, touched);
+    }
+
     /// A change has ended, or is evened out: those who do not have it miss it.
     fn missed_by_others(&mut self, touched: &Touched, has: impl Fn(TargetId) -> bool) {
         for (_, missed) in self.missed.iter_mut().filter(|(target, _)| !has(**target)) {
@@ -122,6 +140,8 @@ impl Led {
 #[derive(Default)]
 struct List {
     last: u64,
+    /// Of the last one.
+    epoch: u64,
     changes: BTreeMap<u64, Touched>,
 }
 

@@ -57,13 +57,18 @@ pub(crate) fn start(disk: &dyn Disk, is_clean: bool, next: u64) -> io::Result<St
 /// stays noted.
 pub(crate) fn lose(disk: &dyn Disk) -> io::Result<()> {
     let found = read(disk)?;
-    let is_known = [LOST, EMPTY, UNFINISHED].contains(&found.as_str());
+    let is_known = [LOST, EMPTY, UNFINISHED].iter().any(|line| found.starts_with(line));
     if is_known { Ok(()) } else { write(disk, LOST) }
 }
 
 /// Notes that an object is being made anew; [`begin_anew`] that it is whole.
 pub(crate) fn begin_object(disk: &dyn Disk) -> io::Result<()> {
     write(disk, UNFINISHED)
+}
+
+/// Notes that not all is there that was answered, and nothing more.
+pub(crate) fn begin_lost(disk: &dyn Disk) -> io::Result<()> {
+    write(disk, LOST)
 }
 
 /// Notes that of a new directory.
@@ -96,8 +101,9 @@ fn read(disk: &dyn Disk) -> io::Result<String> {
 
 fn write(disk: &dyn Disk, line: &str) -> io::Result<()> {
     let file = disk.open(FILE, Open::Create)?;
-    file.set_length(0)?;
+    // Over the first line before it is cut: on a full disk, or when it ends in between, that one counts.
     file.write_at(line.as_bytes(), 0)?;
+    file.set_length(line.len() as u64)?;
     file.sync()?;
     disk.sync_directory("")
 }

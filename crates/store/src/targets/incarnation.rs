@@ -166,6 +166,11 @@ impl Incarnation {
         (self.found, self.found_seconds)
     }
 
+    /// Whether it was behind what was recorded when the server started, as it is to be raised to `incarnation` first.
+    pub(crate) fn is_behind(&self, incarnation: u64) -> bool {
+        self.written() == 0 && incarnation > self.found + 1
+    }
+
     /// What this process has made durable; 0 before it wrote any.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)

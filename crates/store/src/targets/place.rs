@@ -43,10 +43,10 @@ impl Target {
         ))
     }
 
-    /// Lets go of all files of a placement group that were seen to have no names any more.
-    pub(crate) fn forget_unnamed(&self, group: GroupId) {
-        for object in self.cache.unnamed(group) {
-            object.forget_unnamed(self);
-        }
+    /// Lets go of all files of a placement group that were seen to have no names any more. False: there were none.
+    pub(crate) fn forget_unnamed(&self, group: GroupId) -> bool {
+        let unnamed = self.cache.unnamed(group);
+        unnamed.iter().for_each(|object| object.forget_unnamed(self));
+        !unnamed.is_empty()
     }
 }

@@ -127,17 +127,18 @@ impl Target {
 
     /// All objects that were being made anew are whole.
     pub(crate) fn end_objects(&self) -> Result<(), Fault> {
-        let kept_from = self.kept_from.load(Ordering::Acquire);
-        boot::begin_anew(&*self.disk, kept_from).map_err(|error| self.write_fault(boot::FILE, &error))
+        let noted = match (self.kept_power(), self.kept_from.load(Ordering::Acquire)) {
+            (true, kept_from) => boot::begin_anew(&*self.disk, kept_from),
+            (false, _) => boot::begin_lost(&*self.disk),
+        };
+        noted.map_err(|error| self.write_fault(boot::FILE, &error))
     }
 
-    /// Not all is there that was answered: its disk failed, or is an older copy.
-    pub(crate) fn lose(&self) {
+    /// Not all is there that was answered: its disk failed, or is an older copy. Errors: BOOT does not say so.
+    pub(crate) fn lose(&self) -> Result<(), Fault> {
         self.kept_from.store(0, Ordering::Release);
         self.kept_power.store(false, Ordering::Release);
-        if let Err(error) = boot::lose(&*self.disk) {
-            tracing::error!(directory = %self.label, %error, "cannot write {}", boot::FILE);
-        }
+        boot::lose(&*self.disk).map_err(|error| self.write_fault(boot::FILE, &error))
     }
 
     /// An object is made anew. Errors: the target's groups do not know yet what was lost with power; BOOT cannot be
@@ -372,7 +373,9 @@ impl Target {
             if let Err(error) = note {
                 tracing::error!(directory = %self.label, %error, "cannot write {}", failure::FILE);
             }
-            self.lose();
+            if let Err(fault) = self.lose() {
+                tracing::error!(directory = %self.label, %fault, "cannot write {}", boot::FILE);
+            }
             tracing::error!(target_id = self.id().0, directory = %self.label, %reason, "target failed: it serves nothing from now on");
         }
     }

@@ -1,0 +1,354 @@
+//! Makes the copy of a lagging member as the primary's, object by object: it asks what the member has, and sends what
+//! differs. Each piece is compared under the lock of its blocks, so that no change comes in between.
+
+use super::Key;
+use super::change::{Body, Change, Touched, WHOLE};
+use crate::health::restore::SoundBlock;
+use crate::service::{DataService, fault};
+use crate::targets::Target;
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use vazao_model::checksum::piece_checksums;
+use vazao_model::cluster::lagging::CatchUpWait;
+use vazao_model::limits::BLOCK_BYTES;
+use vazao_model::{Code, ObjectId, TargetId};
+use vazao_wire::op::CompareBlocks;
+use vazao_wire::proto;
+use vazao_wire::service::Fault;
+use vazao_wire::transport::submit;
+
+/// How long the member may take for one request.
+const ANSWER_NS: u64 = 2_000_000_000;
+
+/// Bytes that are compared at once, under their lock.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Bytes of a block's hash.
+pub(super) const HASH_BYTES: usize = 16;
+
+/// What became of a piece.
+pub(super) struct Compared {
+    sent_bytes: u64,
+    /// Zeros were passed over.
+    has_holes: bool,
+}
+
+impl DataService {
+    /// Makes the member's copy as this one's in the bytes that are touched, or in all where it lacks the object.
+    pub(super) fn compare_object(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        touched: &mut Touched,
+    ) -> Result<u64, Fault> {
+        let object = touched.object;
+        // What this one lacks it must not take away elsewhere.
+        target.restores.check_finished(object)?;
+        let is_new = self.compare_ends(key, other, target, object);
+        if !matches!(is_new, Ok(false)) {
+            // Whatever it missed of it: it may have lost it. Also with the next attempt.
+            touched.ranges = vec![WHOLE];
+        }
+        is_new?;
+        let mut sent_bytes = 0;
+        let mut has_holes = false;
+        for range in &touched.ranges {
+            let started_ns = self.shell.clock().now_ns();
+            if range.end - range.start < BLOCK_BYTES as u64
+                && let Some(sent) = self.send_exactly(key, other, target, object, range.clone())?
+            {
+                sent_bytes += sent;
+                self.make_way(key, other, started_ns);
+                continue;
+            }
+            let mut at = range.start / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+            let end = range.end.checked_next_multiple_of(BLOCK_BYTES as u64).unwrap_or(u64::MAX);
+            while at < end {
+                let started_ns = self.shell.clock().now_ns();
+                let piece = at..end.min(at.saturating_add(PIECE_BYTES));
+                at = piece.end;
+                let Some(compared) = self.compare_piece(key, other, target, object, piece)? else {
+                    break;
+                };
+                sent_bytes += compared.sent_bytes;
+                has_holes |= compared.has_holes;
+                self.make_way(key, other, started_ns);
+            }
+        }
+        // Of one that became longer only the bytes behind its end were touched.
+        if has_holes || touched.ranges != [WHOLE] {
+            sent_bytes += self.send_end(key, other, target, object)?;
+        }
+        Ok(sent_bytes)
+    }
+
+    /// Sends a range that is shorter than a block as it is, without asking what the member has there. `None`: that
+    /// cannot be done; its blocks are to be compared.
+    fn send_exactly(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+        range: Range<u64>,
+    ) -> Result<Option<u64>, Fault> {
+        let block = BLOCK_BYTES as u64;
+        let start = range.start / block * block;
+        let whole = start..range.end.checked_next_multiple_of(block).unwrap_or(u64::MAX);
+        let _held = self.lock_blocks(object, std::slice::from_ref(&whole))?;
+        let mut bytes = Vec::new();
+        let found = self.repaired_blocks(key, target, object, whole, Some(other))?;
+        for (offset, found) in (start..).step_by(BLOCK_BYTES).zip(found) {
+            bytes.extend(found.ok_or_else(|| no_good_copy(object, offset))?.bytes);
+        }
+        let of = |at: u64| bytes.len().min((at - start) as usize);
+        let sent = &bytes[of(range.start)..of(range.end)];
+        if sent.is_empty() {
+            return Ok(Some(0));
+        }
+        let checksums = piece_checksums(range.start, sent);
+        match self.send_blocks(key, other, object, range.start, checksums, sent) {
+            Ok(()) => {
+                self.replication.progress.compared(key, other, sent.len() as u64, sent.len() as u64);
+                Ok(Some(sent.len() as u64))
+            }
+            // The rest of the block is damaged there.
+            Err(fault) if fault.code == Code::Corrupt => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Sends the last block of an object in which zeros were passed over: it may have become the last one meanwhile.
+    fn send_end(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+    ) -> Result<u64, Fault> {
+        let _held = self.lock_blocks(object, &[WHOLE])?;
+        let length = target.extent(object).map_err(fault)?.1;
+        let last = length.saturating_sub(1) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        if self.ask_blocks(key, other, object, 0..0)?.length < length {
+            let blocks = self.repaired_blocks(key, target, object, last..length, Some(other))?;
+            let block = blocks.into_iter().next().flatten().ok_or_else(|| no_good_copy(object, last))?;
+            self.send_blocks(key, other, object, last, vec![block.checksum], &block.bytes)?;
+            return Ok(block.bytes.len() as u64);
+        }
+        Ok(0)
+    }
+
+    fn send_blocks(
+        &self,
+        key: Key,
+        other: TargetId,
+        object: ObjectId,
+        offset: u64,
+        checksums: Vec<u32>,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        let object = Some(super::even::address(object));
+        let write = proto::WriteRequest { object, offset, checksums, ..Default::default() };
+        self.send_one(key, other, &Change { body: Body::Write(write), bytes: bytes.to_vec() })
+    }
+
+    /// Makes an object where this one has it, and cuts it to the length that it has here. True: it was not there.
+    pub(super) fn compare_ends(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+    ) -> Result<bool, Fault> {
+        let _held = self.lock_blocks(object, &[WHOLE])?;
+        let (own, theirs) = (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
+        let address = || Some(super::even::address(object));
+        let is_new = own.exists && !theirs.exists;
+        if is_new {
+            let make = proto::WriteRequest { object: address(), ..Default::default() };
+            self.send_one(key, other, &Change::new(Body::Write(make)))?;
+        }
+        if theirs.length > own.length {
+            let (length, object) = (own.length, address());
+            let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
+            self.send_one(key, other, &Change::new(Body::Truncate(cut)))?;
+        }
+        Ok(is_new)
+    }
+
+    /// Half of the time is for what programs ask, while they do.
+    fn make_way(&self, key: Key, other: TargetId, started_ns: u64) {
+        let is_busy = self.replication.table.lock().led.get(&key).is_some_and(|led| !led.open.is_empty());
+        let clock = self.shell.clock();
+        if is_busy && clock.can_wait() && !self.options.inline {
+            let taken_ns = clock.now_ns().saturating_sub(started_ns);
+            let mut watch = self.stopwatch(key, other);
+            clock.sleep(Duration::from_nanos(taken_ns));
+            watch.lap(CatchUpWait::Programs);
+        }
+    }
+
+    /// Sends what differs in a piece; `None`: the object ends before it.
+    pub(super) fn compare_piece(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+        piece: Range<u64>,
+    ) -> Result<Option<Compared>, Fault> {
+        let mut watch = self.stopwatch(key, other);
+        let _held = self.lock_blocks(object, std::slice::from_ref(&piece))?;
+        watch.lap(CatchUpWait::Programs);
+        let blocks = self.repaired_blocks(key, target, object, piece.clone(), Some(other))?;
+        if blocks.is_empty() {
+            return Ok(None);
+        }
+        watch.lap(CatchUpWait::OwnDisk);
+        let theirs = self.ask_blocks(key, other, object, piece.clone())?;
+        watch.skip();
+        let (mut bytes, mut checksums) = (Vec::new(), Vec::new());
+        for (index, block) in blocks.into_iter().enumerate() {
+            let offset = piece.start + (index * BLOCK_BYTES) as u64;
+            let block = block.ok_or_else(|| no_good_copy(object, offset))?;
+            bytes.extend_from_slice(&block.bytes);
+            checksums.push(block.checksum);
+        }
+        let is_end = piece.start + bytes.len() as u64 >= target.extent(object).map_err(fault)?.1;
+        let (runs, has_holes) = differing(&bytes, &theirs.hashes, is_end);
+        watch.lap(CatchUpWait::OwnCpu);
+        let mut compared = Compared { sent_bytes: 0, has_holes };
+        for run in runs {
+            let blocks = &bytes[run.start * BLOCK_BYTES..bytes.len().min(run.end * BLOCK_BYTES)];
+            let offset = piece.start + (run.start * BLOCK_BYTES) as u64;
+            self.send_blocks(key, other, object, offset, checksums[run].to_vec(), blocks)?;
+            compared.sent_bytes += blocks.len() as u64;
+        }
+        self.replication.progress.compared(key, other, bytes.len() as u64, compared.sent_bytes);
+        Ok(Some(compared))
+    }
+
+    pub(super) fn ask_blocks(
+        &self,
+        key: Key,
+        other: TargetId,
+        object: ObjectId,
+        range: Range<u64>,
+    ) -> Result<proto::CompareBlocksResponse, Fault> {
+        let (transport, server) = self.way_to(other)?;
+        let forward = self.replication.forward(key, self.view(key)?.epoch, 0, self.record(key));
+        let address = proto::ObjectAddress { forward: Some(forward), ..super::even::address(object) };
+        let (offset, length) = (range.start, (range.end - range.start) as u32);
+        let request = proto::CompareBlocksRequest { object: Some(address), offset, length };
+        let begun_ns = transport.clock().now_ns();
+        let asked = submit::<CompareBlocks>(transport, &server, &request, &[], begun_ns + ANSWER_NS);
+        let (answer, received) = asked.wait_timed()?;
+        let taken_ns = transport.clock().now_ns().saturating_sub(begun_ns);
+        let service_ns = u64::from(received.service_us) * 1000;
+        self.replication.progress.answered(key, other, taken_ns, service_ns, answer.disk_ns);
+        Ok(answer)
+    }
+
+    /// Has one other member carry out what is so here already.
+    pub(super) fn send_one(&self, key: Key, other: TargetId, change: &Change) -> Result<(), Fault> {
+        let forward = self.replication.forward(key, self.view(key)?.epoch, 0, self.record(key));
+        let clock = self.shell.clock();
+        let begun_ns = clock.now_ns();
+        for (_, sent) in self.submit(change, &forward, &[other]) {
+            let answer = sent.and_then(|pending| pending.wait());
+            let received = answer.inspect_err(|fault| self.replication.note_failure(key, fault.code))?;
+            let (taken_ns, service_ns) =
+                (clock.now_ns().saturating_sub(begun_ns), u64::from(received.service_us) * 1000);
+            // What it does for a change is done by its disk, but for checking the bytes.
+            self.replication.progress.answered(key, other, taken_ns, service_ns, service_ns);
+        }
+        Ok(())
+    }
+
+    /// What this member has of an object.
+    pub(crate) fn compare_blocks(
+        target: &Target,
+        id: ObjectId,
+        range: Range<u64>,
+    ) -> Result<proto::CompareBlocksResponse, Fault> {
+        let begun_ns = target.clock.now_ns();
+        let state = target.stat(id).map_err(fault)?;
+        let is_asked = range.start < range.end;
+        let blocks = if is_asked { super::restore::sound_blocks(target, id, range)? } else { Vec::new() };
+        let disk_ns = target.clock.now_ns().saturating_sub(begun_ns);
+        // One that is damaged is sent anew: no bytes have this hash.
+        let hash_of = |block: Option<SoundBlock>| block.map_or([0; HASH_BYTES], |block| hash(&block.bytes));
+        let hashes = blocks.into_iter().flat_map(hash_of).collect();
+        Ok(proto::CompareBlocksResponse { exists: state.exists, length: state.length, hashes, disk_ns })
+    }
+}
+
+fn no_good_copy(object: ObjectId, offset: u64) -> Fault {
+    Fault::new(Code::Corrupt, format!("object {object}: no current copy of its block at {offset} is good"))
+}
+
+pub(super) fn hash(block: &[u8]) -> [u8; HASH_BYTES] {
+    let digest = Sha256::digest(block);
+    std::array::from_fn(|at| digest[at])
+}
+
+/// Runs of blocks that are not the same as those of which these are the hashes; true: zeros beyond the other's end were
+/// passed over, of which it needs only the last block of an object (`is_end`: it is among these).
+fn differing(bytes: &[u8], theirs: &[u8], is_end: bool) -> (Vec<Range<usize>>, bool) {
+    let mut hashes = theirs.chunks_exact(HASH_BYTES);
+    let (mut runs, mut has_holes): (Vec<Range<usize>>, bool) = (Vec::new(), false);
+    let last = bytes.len().div_ceil(BLOCK_BYTES) - 1;
+    for (at, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+        let theirs = hashes.next();
+        let is_hole = theirs.is_none() && !(is_end && at == last) && block.iter().all(|byte| *byte == 0);
+        has_holes |= is_hole;
+        if is_hole || theirs.is_some_and(|theirs| theirs == hash(block)) {
+            continue;
+        }
+        match runs.last_mut().filter(|run| run.end == at) {
+            Some(run) => run.end += 1,
+            None => runs.push(at..at + 1),
+        }
+    }
+    (runs, has_holes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hashes(bytes: &[u8]) -> Vec<u8> {
+        bytes.chunks(BLOCK_BYTES).flat_map(hash).collect()
+    }
+
+    /// The first block of each run and the one after it.
+    fn runs(bytes: &[u8], theirs: &[u8], is_end: bool) -> (Vec<(usize, usize)>, bool) {
+        let (runs, has_holes) = differing(bytes, theirs, is_end);
+        (runs.into_iter().map(|run| (run.start, run.end)).collect(), has_holes)
+    }
+
+    #[test]
+    fn blocks_that_differ_are_sent_in_runs() {
+        let mut bytes = vec![1; 5 * BLOCK_BYTES + 9];
+        let theirs = hashes(&bytes);
+        assert_eq!(runs(&bytes, &theirs, true), (vec![], false));
+        assert_eq!(runs(&bytes, &[], true).0, [(0, 6)], "an object that the member lacks");
+        assert_eq!(runs(&bytes, &theirs[..4 * HASH_BYTES], true).0, [(4, 6)], "a shorter one");
+        (bytes[BLOCK_BYTES], bytes[3 * BLOCK_BYTES - 1], bytes[5 * BLOCK_BYTES + 8]) = (2, 2, 2);
+        assert_eq!(runs(&bytes, &theirs, true), (vec![(1, 3), (5, 6)], false));
+    }
+
+    #[test]
+    fn zeros_beyond_the_end_of_a_copy_are_not_sent_but_for_the_last_block() {
+        let mut bytes = vec![0; 4 * BLOCK_BYTES];
+        assert_eq!(runs(&bytes, &[], false), (vec![], true));
+        assert_eq!(runs(&bytes, &[], true), (vec![(3, 4)], true));
+        bytes[2 * BLOCK_BYTES] = 1;
+        assert_eq!(runs(&bytes, &[], true), (vec![(2, 4)], true));
+        let theirs = hashes(&vec![7; 4 * BLOCK_BYTES]);
+        assert_eq!(runs(&bytes, &theirs, true), (vec![(0, 4)], false), "what it has is overwritten");
+    }
+}
