@@ -101,3 +101,20 @@ fn a_member_that_is_away_again_and_again_gets_all_of_it() {
         rig.all_are_whole();
     }
 }
+
+/// A walk always began with the first lagging member of the record, also with one that stayed away.
+#[test]
+fn a_member_that_stays_away_keeps_no_other_waiting() {
+    for (dead, back) in [(1, 2), (2, 1)] {
+        let rig = rig(3);
+        let members = rig.members();
+        rig.cluster.pause(members[dead], Pause::Stopped, Duration::from_secs(120));
+        rig.rest();
+        assert_eq!(rig.members().len(), 2, "it is away");
+        rig.cluster.end(members[back], End::Kill);
+        rig.file.write_at(&[1; 50], 100).expect("the first one has it");
+        rig.rest();
+        rig.rest();
+        assert_eq!(rig.members(), [members[0], members[back]]);
+    }
+}
