@@ -328,7 +328,7 @@ impl Leases {
         self.out.lock().insert((target, group, other));
     }
 
-    /// It has everything, and counts from now on.
+    /// It has everything, and counts from now on; or it was out and is not any more, in the same process.
     pub(crate) fn forget_out(&self, (target, group): (TargetId, GroupId), other: TargetId) {
         self.out.lock().remove(&(target, group, other));
     }

@@ -143,7 +143,13 @@ impl Peers {
                             data.leases.note_out((question.target, question.group), question.of);
                             peer.out.insert(question.of)
                         }
-                        false => peer.out.remove(&question.of),
+                        false => {
+                            // Another process would not have granted anything.
+                            if grant.granted {
+                                data.leases.forget_out((question.target, question.group), question.of);
+                            }
+                            peer.out.remove(&question.of)
+                        }
                     };
                     data.leases.take(question, grant, at);
                 }

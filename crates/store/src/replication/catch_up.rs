@@ -53,6 +53,8 @@ enum Walk {
 pub(super) struct CatchingUp {
     pub(super) target: TargetId,
     process: u64,
+    /// The leadership of the primary under which it began.
+    leads_since: u64,
     walk: Walk,
     sent_bytes: u64,
     begun_ns: u64,
@@ -93,12 +95,12 @@ impl DataService {
 
     /// A change did not reach the member that is walked, which therefore begins anew.
     pub(super) fn leave_behind(&self, key: Key, target: TargetId) {
+        let now_ns = self.shell.clock().now_ns();
+        let mut table = self.replication.table.lock();
         // One that counts by now is waited for by all changes, and goes on to be promoted.
         if self.view(key).is_ok_and(|view| view.others.contains(&target)) {
             return;
         }
-        let now_ns = self.shell.clock().now_ns();
-        let mut table = self.replication.table.lock();
         if let Some(led) = table.led.get_mut(&key)
             && led.lagging.walked.as_ref().is_some_and(|walked| walked.target == target)
         {
@@ -197,7 +199,9 @@ impl DataService {
     /// The next step: a page of the walk, or of the promotion at its end.
     fn walk_step(&self, key: Key) -> Result<(), Fault> {
         let known = self.replication.table.lock().led.get(&key).and_then(|led| led.lagging.walked.clone());
-        let Some(walked) = known else { return self.begin_walk(key) };
+        let leads_since = self.leadership(key)?;
+        let Some(walked) = known else { return self.begin_walk(key, leads_since) };
+        self.check_leads(key, &self.view(key)?, walked.leads_since)?;
         match &walked.walk {
             Walk::Missed => {
                 let (is_over, sent_bytes) = self.send_missed(key, walked.target)?;
@@ -237,7 +241,7 @@ impl DataService {
         next
     }
 
-    fn begin_walk(&self, key: Key) -> Result<(), Fault> {
+    fn begin_walk(&self, key: Key, leads_since: u64) -> Result<(), Fault> {
         let view = self.view(key)?;
         let Some((target, process)) = self.next_to_walk(key, &view.lagging) else { return Ok(()) };
         self.weigh(key, false);
@@ -247,6 +251,9 @@ impl DataService {
             // In one: each change either is under way here, or sees that the member is walked.
             let mut table = self.replication.table.lock();
             let led = table.led.entry(key).or_default();
+            if led.leads_since != leads_since {
+                return Err(Fault::new(Code::Unavailable, "it leads no more"));
+            }
             if self.options.defect == Some(Defect::ForgottenMisses) {
                 led.missed.entry(target).and_modify(|missed| *missed = Missed::new(missed.run));
             }
@@ -259,7 +266,8 @@ impl DataService {
                 led.missed.remove(&target);
                 Walk::Orphans(Vec::new())
             };
-            led.lagging.walked = Some(CatchingUp { target, process, walk, sent_bytes: 0, begun_ns });
+            led.lagging.walked =
+                Some(CatchingUp { target, process, leads_since, walk, sent_bytes: 0, begun_ns });
             led.missed.get(&target).and_then(Missed::bytes)
         };
         if missed_bytes.is_none() {
@@ -300,17 +308,23 @@ impl DataService {
         let object = touched.object;
         {
             let _held = self.lock_blocks(object, &[WHOLE])?;
+            let leads_since = self.leadership(key)?;
             if !target.exists(object).map_err(fault)? {
-                return self.remove_there(key, other, object).map(|()| 0);
+                return self.remove_there((key, leads_since), other, object).map(|()| 0);
             }
         }
         self.compare_object(key, other, target, touched)
     }
 
-    fn remove_there(&self, key: Key, other: TargetId, object: ObjectId) -> Result<(), Fault> {
+    fn remove_there(
+        &self,
+        (key, leads_since): (Key, u64),
+        other: TargetId,
+        object: ObjectId,
+    ) -> Result<(), Fault> {
         let objects = vec![super::even::address(object)];
         let remove = Change::new(Body::Remove(proto::RemoveObjectsRequest { objects }));
-        self.send_one(key, other, &remove)
+        self.send_one(key, leads_since, other, &remove)
     }
 
     /// Removes a page of what the member has and this one has not; where the next page begins.
@@ -323,8 +337,9 @@ impl DataService {
         let target = self.target(key.0.0)?;
         for object in objects_of(key, &page) {
             let _held = self.lock_blocks(object, &[WHOLE])?;
+            let leads_since = self.leadership(key)?;
             if !target.exists(object).map_err(fault)? {
-                self.remove_there(key, other, object)?;
+                self.remove_there((key, leads_since), other, object)?;
             }
         }
         Ok(next_cookie(page))
@@ -391,7 +406,8 @@ impl DataService {
         // In one: a change that does not reach it either ends the walk before, or sees then that it counts.
         let mut table = self.replication.table.lock();
         let Some(led) = table.led.get_mut(&key) else { return false };
-        let Some(walked) = led.lagging.walked.as_mut().filter(|it| it.target == target) else { return false };
+        let is_same = |it: &&mut CatchingUp| it.target == target && it.leads_since == led.leads_since;
+        let Some(walked) = led.lagging.walked.as_mut().filter(is_same) else { return false };
         if led.missed.get(&target).is_some_and(|missed| !missed.is_empty()) {
             walked.walk = Walk::Missed;
             return false;
@@ -430,10 +446,10 @@ impl DataService {
         let (target, other) = (self.target(key.0.0)?, TargetId(request.target));
         match request.step {
             BEGIN if other == key.0 => {
-                let has_lost = target.forget_unnamed(group);
+                target.forget_unnamed(group);
                 target.forget_freezes(group).map_err(fault)?;
                 let forgets = self.options.defect == Some(Defect::ForgottenPower);
-                return Ok(match has_lost {
+                return Ok(match target.has_lost_names(group) {
                     true => 0,
                     false if forgets => 1,
                     false => target.kept_from(),
@@ -441,6 +457,7 @@ impl DataService {
             }
             HAS_ALL if other == key.0 => {
                 target.keep_gone(group, &request.gone).map_err(fault)?;
+                target.has_all(group);
                 // What was sent is as durable as all that was synced elsewhere.
                 target.sync_all()?;
             }

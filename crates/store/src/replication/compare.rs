@@ -248,7 +248,8 @@ impl Comparison<'_> {
     }
 
     fn send(&self, other: TargetId, change: Change) -> Result<(), Fault> {
-        self.service.send_one(self.key, other, &change)
+        let leads_since = self.service.leadership(self.key)?;
+        self.service.send_one(self.key, leads_since, other, &change)
     }
 
     fn note(&mut self, offset: u64, member: TargetId, what: u32, repaired: bool) {

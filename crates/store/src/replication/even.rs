@@ -4,6 +4,7 @@ use super::change::{Body, Change, Touched, WHOLE};
 use super::lead::is_refusal;
 use super::missed::Missed;
 use super::{Key, Led};
+use crate::lease::View;
 use crate::service::{DataService, fault};
 use crate::targets::Target;
 use std::collections::BTreeMap;
@@ -56,9 +57,10 @@ impl DataService {
                 known.last = known.last.max(led.last);
                 led.uneven.into_iter().for_each(|(number, touched)| known.enter(number, touched));
             }
-            if !known.is_ready && known.missed_epoch != view.epoch {
+            if !known.is_ready && known.leads_since != view.epoch {
+                known.end_leading();
                 // What is uneven now enters it once it is evened out.
-                (known.missed, known.missed_epoch) = (missed_by_former, view.epoch);
+                (known.missed, known.leads_since) = (missed_by_former, view.epoch);
             }
         }
         self.even_out_known(key, deadline_ns)?;
@@ -68,7 +70,7 @@ impl DataService {
         let record = self.leases.record(key).filter(|record| record.epoch == view.epoch);
         let mut table = self.replication.table.lock();
         let led = table.led.entry(key).or_default();
-        if !led.is_ready && led.missed_epoch == view.epoch {
+        if !led.is_ready && led.leads_since == view.epoch {
             // Everything is the same at those that count.
             let current = record.iter().flat_map(|record| record.current());
             for member in current.filter(|member| member.target != key.0) {
@@ -79,6 +81,24 @@ impl DataService {
         table.lists.remove(&key);
         tracing::info!(group = %key.1, target_id = key.0.0, epoch = view.epoch, "leads a placement group");
         Ok(())
+    }
+
+    /// Since which epoch it leads. Errors: it does not, or has not taken over yet.
+    pub(super) fn leadership(&self, key: Key) -> Result<u64, Fault> {
+        let since = self.replication.table.lock().led.get(&key).map_or(0, |led| led.leads_since);
+        self.check_leads(key, &self.view(key)?, since).map(|()| since)
+    }
+
+    /// Refuses to go on with what was begun under an earlier leadership, or none: another one may have led since.
+    pub(super) fn check_leads(&self, key: Key, view: &View, since: u64) -> Result<(), Fault> {
+        let now = self.replication.table.lock().led.get(&key).map_or(0, |led| led.leads_since);
+        match view.is_primary && since != 0 && since == now {
+            true => Ok(()),
+            false => Err(later(Fault::new(
+                Code::WrongEpoch,
+                format!("placement group {}: it does not lead", key.1),
+            ))),
+        }
     }
 
     /// The primary before this one, which misses what is done from now on: where it was ready, this one has whatever it
@@ -258,7 +278,7 @@ impl DataService {
                 // What another primary does since, this one knows nothing of.
                 led.is_ready &= is_primary;
                 if !is_primary {
-                    led.missed.clear();
+                    led.end_leading();
                 }
                 (is_primary && (!led.is_ready || !led.uneven.is_empty())).then_some(key)
             }

@@ -260,13 +260,9 @@ impl DataService {
                     self.leases.set_failing(key, other, false);
                 }
                 Err(fault) if fault.code == Code::NotFound && change.must_exist() => {
-                    match counting.contains(&other) {
-                        true => refused = Some(self.lost_at(change, other)),
-                        // It catches up, and gets the object as it is by then.
-                        false => {
-                            self.replication.passed_over(key, forward.number, other);
-                            progress.has.insert(other);
-                        }
+                    match !counting.contains(&other) && self.pass_over(key, forward.number, other) {
+                        false => refused = Some(self.lost_at(change, other)),
+                        true => _ = progress.has.insert(other),
                     }
                 }
                 Err(fault) if !counting.contains(&other) => {
@@ -288,6 +284,21 @@ impl DataService {
             Some(fault) => Err(fault),
             None => Ok(is_whole),
         }
+    }
+
+    /// A member that catches up lacks the object of a change that is under way: it gets that as it is by then. False:
+    /// it counts by now.
+    fn pass_over(&self, key: Key, number: u64, other: TargetId) -> bool {
+        let mut table = self.replication.table.lock();
+        if self.view(key).is_ok_and(|view| view.others.contains(&other)) {
+            return false;
+        }
+        if let Some(led) = table.led.get_mut(&key)
+            && let (Some(touched), Some(missed)) = (led.open.get(&number), led.missed.get_mut(&other))
+        {
+            missed.add(touched);
+        }
+        true
     }
 
     /// Whether the answer of another member is waited for: it counts, or it catches up and is not late yet.
@@ -447,15 +458,6 @@ impl super::Replication {
         match has {
             Some(has) => led.missed_by_others(&touched, |target| has.contains(&target)),
             None => _ = led.uneven.insert(number, touched),
-        }
-    }
-
-    /// A member that catches up lacks the object of a change that is under way.
-    fn passed_over(&self, key: Key, number: u64, other: TargetId) {
-        let mut table = self.table.lock();
-        let Some(led) = table.led.get_mut(&key) else { return };
-        if let (Some(touched), Some(missed)) = (led.open.get(&number), led.missed.get_mut(&other)) {
-            missed.add(touched);
         }
     }
 

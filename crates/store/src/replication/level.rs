@@ -99,6 +99,7 @@ impl DataService {
         let start = range.start / block * block;
         let whole = start..range.end.checked_next_multiple_of(block).unwrap_or(u64::MAX);
         let _held = self.lock_blocks(object, std::slice::from_ref(&whole))?;
+        let leads_since = self.leadership(key)?;
         let mut bytes = Vec::new();
         let found = self.repaired_blocks(key, target, object, whole, Some(other))?;
         for (offset, found) in (start..).step_by(BLOCK_BYTES).zip(found) {
@@ -110,7 +111,7 @@ impl DataService {
             return Ok(Some(0));
         }
         let checksums = piece_checksums(range.start, sent);
-        match self.send_blocks(key, other, object, range.start, checksums, sent) {
+        match self.send_blocks((key, leads_since), other, object, range.start, checksums, sent) {
             Ok(()) => {
                 self.replication.progress.compared(key, other, sent.len() as u64, sent.len() as u64);
                 Ok(Some(sent.len() as u64))
@@ -130,12 +131,13 @@ impl DataService {
         object: ObjectId,
     ) -> Result<u64, Fault> {
         let _held = self.lock_blocks(object, &[WHOLE])?;
+        let leads_since = self.leadership(key)?;
         let length = target.extent(object).map_err(fault)?.1;
         let last = length.saturating_sub(1) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         if self.ask_blocks(key, other, object, 0..0)?.length < length {
             let blocks = self.repaired_blocks(key, target, object, last..length, Some(other))?;
             let block = blocks.into_iter().next().flatten().ok_or_else(|| no_good_copy(object, last))?;
-            self.send_blocks(key, other, object, last, vec![block.checksum], &block.bytes)?;
+            self.send_blocks((key, leads_since), other, object, last, vec![block.checksum], &block.bytes)?;
             return Ok(block.bytes.len() as u64);
         }
         Ok(0)
@@ -143,7 +145,7 @@ impl DataService {
 
     fn send_blocks(
         &self,
-        key: Key,
+        (key, leads_since): (Key, u64),
         other: TargetId,
         object: ObjectId,
         offset: u64,
@@ -152,7 +154,7 @@ impl DataService {
     ) -> Result<(), Fault> {
         let object = Some(super::even::address(object));
         let write = proto::WriteRequest { object, offset, checksums, ..Default::default() };
-        self.send_one(key, other, &Change { body: Body::Write(write), bytes: bytes.to_vec() })
+        self.send_one(key, leads_since, other, &Change { body: Body::Write(write), bytes: bytes.to_vec() })
     }
 
     /// Makes an object where this one has it, and cuts it to the length that it has here. True: it was not there.
@@ -164,17 +166,18 @@ impl DataService {
         object: ObjectId,
     ) -> Result<bool, Fault> {
         let _held = self.lock_blocks(object, &[WHOLE])?;
+        let leads_since = self.leadership(key)?;
         let (own, theirs) = (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
         let address = || Some(super::even::address(object));
         let is_new = own.exists && !theirs.exists;
         if is_new {
             let make = proto::WriteRequest { object: address(), ..Default::default() };
-            self.send_one(key, other, &Change::new(Body::Write(make)))?;
+            self.send_one(key, leads_since, other, &Change::new(Body::Write(make)))?;
         }
         if theirs.length > own.length {
             let (length, object) = (own.length, address());
             let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
-            self.send_one(key, other, &Change::new(Body::Truncate(cut)))?;
+            self.send_one(key, leads_since, other, &Change::new(Body::Truncate(cut)))?;
         }
         Ok(is_new)
     }
@@ -202,6 +205,7 @@ impl DataService {
     ) -> Result<Option<Compared>, Fault> {
         let mut watch = self.stopwatch(key, other);
         let _held = self.lock_blocks(object, std::slice::from_ref(&piece))?;
+        let leads_since = self.leadership(key)?;
         watch.lap(CatchUpWait::Programs);
         let blocks = self.repaired_blocks(key, target, object, piece.clone(), Some(other))?;
         if blocks.is_empty() {
@@ -224,7 +228,7 @@ impl DataService {
         for run in runs {
             let blocks = &bytes[run.start * BLOCK_BYTES..bytes.len().min(run.end * BLOCK_BYTES)];
             let offset = piece.start + (run.start * BLOCK_BYTES) as u64;
-            self.send_blocks(key, other, object, offset, checksums[run].to_vec(), blocks)?;
+            self.send_blocks((key, leads_since), other, object, offset, checksums[run].to_vec(), blocks)?;
             compared.sent_bytes += blocks.len() as u64;
         }
         self.replication.progress.compared(key, other, bytes.len() as u64, compared.sent_bytes);
@@ -252,9 +256,18 @@ impl DataService {
         Ok(answer)
     }
 
-    /// Has one other member carry out what is so here already.
-    pub(super) fn send_one(&self, key: Key, other: TargetId, change: &Change) -> Result<(), Fault> {
-        let forward = self.replication.forward(key, self.view(key)?.epoch, 0, self.record(key));
+    /// Has one other member carry out what is so here already, as was seen under the leadership `leads_since`.
+    pub(super) fn send_one(
+        &self,
+        key: Key,
+        leads_since: u64,
+        other: TargetId,
+        change: &Change,
+    ) -> Result<(), Fault> {
+        // Its epoch once, as it stands at one moment: another one may lead in the next.
+        let view = self.view(key)?;
+        self.check_leads(key, &view, leads_since)?;
+        let forward = self.replication.forward(key, view.epoch, 0, self.record(key));
         let clock = self.shell.clock();
         let begun_ns = clock.now_ns();
         for (_, sent) in self.submit(change, &forward, &[other]) {

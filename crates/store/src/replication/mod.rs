@@ -47,6 +47,7 @@ use locks::Locks;
 use missed::Missed;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -91,8 +92,8 @@ struct Led {
     uneven: BTreeMap<u64, Touched>,
     /// What others miss, of which that is known; nothing while they count.
     missed: BTreeMap<TargetId, Missed>,
-    /// The epoch for which it was begun, by a primary that took over.
-    missed_epoch: u64,
+    /// The epoch in which it took over; 0: it has not. What was begun under another one is not gone on with.
+    leads_since: u64,
     /// A member that does not count yet.
     lagging: catch_up::Lagging,
 }
@@ -104,12 +105,21 @@ impl Led {
         first(&self.open).into_iter().chain(first(&self.uneven)).min().unwrap_or(self.last + 1)
     }
 
+    /// It leads no more: what another one does since it knows nothing of.
+    fn end_leading(&mut self) {
+        self.missed.clear();
+        self.leads_since = 0;
+        self.lagging.walked = None;
+    }
+
     /// Notes a change after which members may differ. Two primaries may have given the same number to two changes.
     fn enter(&mut self, number: u64, touched: Touched) {
         self.last = self.last.max(number);
         let number = match self.uneven.get_mut(&number) {
             Some(known) if known.object == touched.object => {
-                known.ranges.extend(touched.ranges);
+                let is_new = |range: &Range<u64>| !known.ranges.contains(range);
+                let new: Vec<Range<u64>> = touched.ranges.into_iter().filter(is_new).collect();
+                known.ranges.extend(new);
                 return;
             }
             Some(_) => {
@@ -196,5 +206,34 @@ impl DataService {
     pub fn set_transport(&self, transport: Arc<dyn Transport>) {
         // Once: a server has one.
         let _ = self.replication.transport.set(transport);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vazao_model::{InodeId, ObjectId};
+
+    fn touched(inode: u64, range: Range<u64>) -> Touched {
+        let object = ObjectId { inode: InodeId(inode), generation: 1, slot: 0, group: GroupId(300) };
+        Touched { object, ranges: vec![range] }
+    }
+
+    /// Each attempt to take over added all ranges of all members once more; and of two changes that two primaries had
+    /// given the same number one was never evened out.
+    #[test]
+    fn what_is_told_again_changes_nothing_and_two_changes_of_one_number_are_both_kept() {
+        let mut led = Led::default();
+        for _ in 0..3 {
+            led.enter(12, touched(1, 0..5));
+            led.enter(12, touched(1, 7..9));
+        }
+        assert_eq!(led.uneven[&12].ranges, [0..5, 7..9]);
+        led.enter(12, touched(2, 0..5));
+        led.enter(13, touched(3, 0..5));
+        let objects: Vec<u64> = led.uneven.values().map(|touched| touched.object.inode.0).collect();
+        assert_eq!(objects.len(), 3, "{objects:?}");
+        assert!(objects.contains(&1) && objects.contains(&2) && objects.contains(&3));
+        assert!(led.last >= *led.uneven.keys().next_back().expect("there are some"));
     }
 }

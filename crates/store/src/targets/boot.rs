@@ -39,7 +39,9 @@ pub(crate) fn start(disk: &dyn Disk, is_clean: bool, next: u64) -> io::Result<St
     let found = read(disk)?;
     let (first, second) = found.split_at(found.find('\n').map_or(0, |end| end + 1));
     let ran_on = first == line(disk) && disk.boot_id() != 0;
-    let kept_power = ![LOST, EMPTY, UNFINISHED].contains(&first) && (ran_on || is_clean);
+    // A line that does not end was not written whole.
+    let is_torn = first.is_empty() && !found.is_empty();
+    let kept_power = !is_torn && ![LOST, EMPTY, UNFINISHED].contains(&first) && (ran_on || is_clean);
     let must_not_lead = [EMPTY, UNFINISHED].contains(&first);
     let kept_from = if kept_power { second.trim_end().parse().unwrap_or(next) } else { 0 };
     let now = match kept_power {
@@ -189,6 +191,14 @@ mod tests {
         lose(&disk.boot()).expect("it answers");
         disk.kill();
         assert_eq!(from(true, 30), 0, "the disk had failed");
+    }
+
+    #[test]
+    fn a_line_that_was_not_written_whole_is_not_trusted() {
+        let disk = MemoryDisk::new(1);
+        write(&disk.boot(), "01234").expect("it answers");
+        assert!(!start(&disk, true));
+        assert_eq!(read(&disk.boot()).expect("it answers"), LOST);
     }
 
     /// A directory of a program that knew one line only.

@@ -166,9 +166,10 @@ impl Incarnation {
         (self.found, self.found_seconds)
     }
 
-    /// Whether it was behind what was recorded when the server started, as it is to be raised to `incarnation` first.
+    /// Whether it is behind what was recorded, as it is to be raised to `incarnation`: an older copy, or one whose
+    /// place such a copy had taken.
     pub(crate) fn is_behind(&self, incarnation: u64) -> bool {
-        self.written() == 0 && incarnation > self.found + 1
+        incarnation > self.found.max(self.written()) + 1
     }
 
     /// What this process has made durable; 0 before it wrote any.
@@ -253,6 +254,18 @@ mod tests {
         let again = open(&disk);
         assert_eq!((again.found(), again.written()), ((5, 1_001), 0));
         assert_eq!(again.mark().position, 7);
+    }
+
+    #[test]
+    fn a_disk_is_behind_when_it_is_to_be_raised_by_more_than_one() {
+        let disk = MemoryDisk::new(1);
+        open(&disk).raise(&disk, 5, at(1, 7)).expect("writes");
+        let started = open(&disk);
+        assert!(!started.is_behind(6), "an ordinary start");
+        assert!(started.is_behind(7), "an older copy");
+        started.raise(&disk, 6, at(1, 7)).expect("writes");
+        assert!(!started.is_behind(6) && !started.is_behind(7));
+        assert!(started.is_behind(8), "a copy had taken its place while it ran");
     }
 
     #[test]

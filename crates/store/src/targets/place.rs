@@ -43,10 +43,21 @@ impl Target {
         ))
     }
 
-    /// Lets go of all files of a placement group that were seen to have no names any more. False: there were none.
-    pub(crate) fn forget_unnamed(&self, group: GroupId) -> bool {
-        let unnamed = self.cache.unnamed(group);
-        unnamed.iter().for_each(|object| object.forget_unnamed(self));
-        !unnamed.is_empty()
+    /// Lets go of all files of a placement group that were seen to have no names any more.
+    pub(crate) fn forget_unnamed(&self, group: GroupId) {
+        for object in self.cache.unnamed(group) {
+            self.lost_names.lock().insert(group);
+            object.forget_unnamed(self);
+        }
+    }
+
+    /// Whether there were any since the group last had everything here.
+    pub(crate) fn has_lost_names(&self, group: GroupId) -> bool {
+        self.lost_names.lock().contains(&group)
+    }
+
+    /// A placement group has everything here.
+    pub(crate) fn has_all(&self, group: GroupId) {
+        self.lost_names.lock().remove(&group);
     }
 }

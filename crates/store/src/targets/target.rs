@@ -21,13 +21,14 @@ use crate::object::freezes::ObjectFreezes;
 use crate::object::names::{Bucket, Directories};
 use crate::options::Options;
 use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use vazao_disk::{Disk, DiskFile};
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::limits::HEARTBEAT_MS;
-use vazao_model::{Code, ObjectId, TargetId, TargetState};
+use vazao_model::{Code, GroupId, ObjectId, TargetId, TargetState};
 use vazao_wire::proto::HistoryMark;
 use vazao_wire::service::Fault;
 
@@ -53,6 +54,10 @@ pub(crate) struct Target {
     kept_power: AtomicBool,
     /// So is whatever its processes from this number on have answered; 0: not known.
     kept_from: AtomicU64,
+    /// Taken for each decision what BOOT says, with the writing.
+    noting: Mutex<()>,
+    /// Placement groups of which files were removed beneath the server and let go of.
+    pub(super) lost_names: Mutex<BTreeSet<GroupId>>,
     /// It began empty in the place of a lost one, or its last process left an object that is not whole; its groups may
     /// have it in their records as it was before.
     must_not_lead: AtomicBool,
@@ -118,6 +123,8 @@ impl Target {
 
     /// All of its groups have this process, of this number, in their records: what was lost before is known to them.
     pub(crate) fn begin_anew(&self, process: u64) -> Result<(), Fault> {
+        let _noting = self.noting.lock();
+        self.check()?;
         boot::begin_anew(&*self.disk, process).map_err(|error| self.write_fault(boot::FILE, &error))?;
         self.kept_from.store(process, Ordering::Release);
         self.kept_power.store(true, Ordering::Release);
@@ -127,6 +134,7 @@ impl Target {
 
     /// All objects that were being made anew are whole.
     pub(crate) fn end_objects(&self) -> Result<(), Fault> {
+        let _noting = self.noting.lock();
         let noted = match (self.kept_power(), self.kept_from.load(Ordering::Acquire)) {
             (true, kept_from) => boot::begin_anew(&*self.disk, kept_from),
             (false, _) => boot::begin_lost(&*self.disk),
@@ -136,6 +144,7 @@ impl Target {
 
     /// Not all is there that was answered: its disk failed, or is an older copy. Errors: BOOT does not say so.
     pub(crate) fn lose(&self) -> Result<(), Fault> {
+        let _noting = self.noting.lock();
         self.kept_from.store(0, Ordering::Release);
         self.kept_power.store(false, Ordering::Release);
         boot::lose(&*self.disk).map_err(|error| self.write_fault(boot::FILE, &error))
@@ -145,6 +154,7 @@ impl Target {
     /// written.
     pub(crate) fn begin_object(&self, id: ObjectId) -> Result<(), Fault> {
         self.restores.begin_object(id, || {
+            let _noting = self.noting.lock();
             if !self.kept_power() {
                 let text = format!("object {id} is made anew once all placement groups know of this process");
                 return Err(Fault::new(Code::Unavailable, text));
@@ -202,6 +212,8 @@ impl Target {
             boot: identity.boot_of(&*disk),
             kept_power: AtomicBool::new(start.kept_power),
             kept_from: AtomicU64::new(start.kept_from),
+            noting: Mutex::default(),
+            lost_names: Mutex::default(),
             must_not_lead: AtomicBool::new(start.must_not_lead),
             is_retired: AtomicBool::new(false),
             disk,

@@ -1,6 +1,6 @@
 //! Directories that are taken away under a running server.
 
-use super::{Rig, data_path, pattern};
+use super::{Rig, address, data_path, pattern};
 use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::Clock;
@@ -70,6 +70,24 @@ fn a_file_that_was_removed_beneath_the_server_fails_every_fsync_of_its_object_an
     rig.write(4, 0, &pattern(4, 1_000)).expect("writes");
     rig.remove(4).expect("removed");
     rig.sync(4).expect("nothing is missing");
+}
+
+/// The answer that says so may be lost: what is asked again has to say the same.
+#[test]
+fn a_group_that_has_lost_files_beneath_the_server_says_so_until_it_has_everything() {
+    let rig = Rig::new(5);
+    rig.write(1, 0, &pattern(1, 100_000)).expect("writes");
+    rig.disk.remove(&data_path(1, 0)).expect("removed");
+    assert!(rig.sync(1).is_err());
+    let target = &rig.service.targets[0];
+    let group = vazao_model::ObjectId::from(&address(1)).group;
+    for _ in 0..2 {
+        target.forget_unnamed(group);
+        assert!(target.has_lost_names(group));
+    }
+    target.has_all(group);
+    target.forget_unnamed(group);
+    assert!(!target.has_lost_names(group), "it has everything");
 }
 
 /// Lost beneath the server and no longer in its memory, it was synced like one that had been removed.
