@@ -22,10 +22,16 @@ use vazao_wire::inline::{Fate, InlineTransport};
 /// A late request arrives after at most this many others to its server: its repetition and newer ones are among them.
 const LATE_AFTER_MAX: u32 = 24;
 
-/// Requests of clients that change objects. TCP doubles nothing: a repetition is made by its sender, with a number of
-/// its own, and what can be late is an earlier form of it.
-const CHANGES: [Method; 5] =
-    [Method::Write, Method::WriteList, Method::TruncateObject, Method::PunchObject, Method::CopyObjectRange];
+/// Requests that change objects. TCP doubles nothing: a repetition is made by its sender, with a number of its own or
+/// in a later stream of its group, and what can be late is an earlier form of it.
+const CHANGES: [Method; 6] = [
+    Method::Write,
+    Method::WriteList,
+    Method::TruncateObject,
+    Method::PunchObject,
+    Method::CopyObjectRange,
+    Method::RestoreBlock,
+];
 
 /// How a daemon ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
