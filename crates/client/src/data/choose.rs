@@ -1,17 +1,12 @@
 //! Which member of a placement group of several is asked for what all of them have.
 //!
-//! One that is slow or silent comes last. Else the own machine first, then the nearest, then one with few reads under
-//! way. Among equals a hash decides, the same for a region of all objects of a file: so each copy's page cache holds
-//! other regions, and a stream stays where it is read ahead. It says how far behind the primary the member is that is
-//! asked: primaries of a file's objects are different targets, and so are those that follow next.
+//! One that is slow or silent comes last. Else the own machine first, then the nearest. Of those that are as good one
+//! is asked that has few reads under way, if possible the one that was chosen with regard to all slots of the file
+//! ([`super::spread`]).
 
 use crate::servers::{Member, Server};
-use prost::Message;
 use vazao_model::TargetId;
-use vazao_wire::{Method, proto};
-
-/// Reads within one region of an object prefer the same member.
-const REGION_BYTES: u64 = 64 << 20;
+use vazao_wire::Method;
 
 /// Round trips count as equal up to twice the shortest one and this.
 const NEAR_NS: u64 = 200_000;
@@ -24,67 +19,66 @@ const SLOW_NS: u64 = 20_000_000;
 /// stream reads ahead.
 const BUSY: u64 = 16;
 
-/// The region that a request reads from; `None`: it does not only read, and goes to the primary.
-pub(super) fn region(method: Method, message: &[u8]) -> Option<u64> {
-    fn decoded<M: Message + Default>(message: &[u8]) -> M {
-        M::decode(message).unwrap_or_default()
+/// What speaks against reading from a member, before others. Less is better.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Drawbacks {
+    is_avoided: bool,
+    is_elsewhere: bool,
+    is_far: bool,
+}
+
+/// True for a request that any member of a group can answer; others go to the primary.
+pub(super) fn is_read(method: Method) -> bool {
+    matches!(method, Method::Read | Method::ReadList | Method::ObjectRanges | Method::StatObject)
+}
+
+fn drawbacks(
+    members: &[Member],
+    now_ns: u64,
+    is_here: impl Fn(&Server) -> bool,
+) -> impl Fn(&Member) -> Drawbacks {
+    let pace = |member: &Member| member.server.pace.shortest_ns();
+    let near_ns = members.iter().map(pace).filter(|ns| *ns > 0).min().unwrap_or(0);
+    let far_ns = near_ns.saturating_mul(2).saturating_add(NEAR_NS);
+    let usual = move |member: &Member| member.server.pace.copies.usual_lately_ns(now_ns);
+    let best_ns = members.iter().map(usual).filter(|ns| *ns > 0).min().unwrap_or(u64::MAX);
+    let slow_ns = best_ns.saturating_mul(SLOW).saturating_add(SLOW_NS);
+    move |member| Drawbacks {
+        is_avoided: member.is_out || member.server.pace.copies.is_avoided(now_ns) || usual(member) > slow_ns,
+        is_elsewhere: !is_here(&member.server),
+        is_far: pace(member) > far_ns,
     }
-    let (object, offset) = match method {
-        Method::Read => {
-            let request: proto::ReadRequest = decoded(message);
-            (request.object, request.offset)
-        }
-        Method::ReadList => {
-            let request: proto::ReadListRequest = decoded(message);
-            (request.object, request.ranges.first().map_or(0, |range| range.offset))
-        }
-        Method::ObjectRanges => {
-            let request: proto::ObjectRangesRequest = decoded(message);
-            (request.object, request.offset)
-        }
-        Method::StatObject => (decoded::<proto::StatObjectRequest>(message).object, 0),
-        _ => return None,
-    };
-    let object = object.unwrap_or_default();
-    Some(mix(mix(object.inode).wrapping_add(offset / REGION_BYTES)))
 }
 
-/// Spreads numbers that are close to each other (the finaliser of MurmurHash3).
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    x ^ (x >> 33)
+/// The members that are as good as any for a read, however busy they are.
+pub(super) fn best(
+    members: &[Member],
+    now_ns: u64,
+    is_here: impl Fn(&Server) -> bool,
+) -> impl Iterator<Item = &Member> {
+    let drawbacks = drawbacks(members, now_ns, is_here);
+    let least = members.iter().map(&drawbacks).min();
+    members.iter().filter(move |member| Some(drawbacks(member)) == least)
 }
 
-/// The best of the members that may be `asked`, for a read of `region`.
+/// The member for a read of those that were not `asked`. Of equals it is the one that is `preferred`, then those that
+/// follow it.
 pub(super) fn to_read(
     members: &[Member],
-    region: u64,
+    preferred: Option<TargetId>,
     now_ns: u64,
     is_here: impl Fn(&Server) -> bool,
     is_asked: impl Fn(TargetId) -> bool,
 ) -> Option<&Member> {
-    let pace = |member: &Member| member.server.pace.shortest_ns();
-    let near_ns = members.iter().map(pace).filter(|ns| *ns > 0).min().unwrap_or(0);
-    let far_ns = near_ns.saturating_mul(2).saturating_add(NEAR_NS);
-    let usual = |member: &Member| member.server.pace.copies.usual_lately_ns(now_ns);
-    let best_ns = members.iter().map(usual).filter(|ns| *ns > 0).min().unwrap_or(u64::MAX);
-    let slow_ns = best_ns.saturating_mul(SLOW).saturating_add(SLOW_NS);
+    let drawbacks = drawbacks(members, now_ns, is_here);
     let under_way = |member: &Member| member.server.pace.copies.under_way();
     let busy = members.iter().map(under_way).min().unwrap_or(0).saturating_mul(2).saturating_add(BUSY);
-    let count = members.len().max(1);
-    let first = (region % count as u64) as usize;
+    let count = members.len();
+    let first = members.iter().position(|member| Some(member.target) == preferred).unwrap_or(0);
     let left = members.iter().enumerate().filter(|(_, member)| !is_asked(member.target));
     let best = left.min_by_key(|(at, member)| {
-        let is_avoided = member.is_out || member.server.pace.copies.is_avoided(now_ns);
         let behind_first = (at + count - first) % count;
-        (
-            is_avoided || usual(member) > slow_ns,
-            !is_here(&member.server),
-            pace(member) > far_ns,
-            under_way(member) > busy,
-            behind_first,
-        )
+        (drawbacks(member), under_way(member) > busy, behind_first)
     });
     best.map(|(_, member)| member)
 }
@@ -132,36 +126,34 @@ mod tests {
         Routes::new(map, &Routes::default()).members(id).expect("several").to_vec()
     }
 
-    fn chosen(members: &[Member], region: u64, here: &str) -> u32 {
-        let is_here = |server: &Server| server.address == here;
-        to_read(members, region, 5_000 * MS, is_here, |_| false).expect("one").target.0
-    }
-
+    /// How often each member is taken where each of them is preferred a hundred times.
     fn shares(members: &[Member], here: &str) -> [usize; 3] {
+        let is_here = |server: &Server| server.address == here;
         let mut shares = [0; 3];
-        (0..300).for_each(|region| shares[chosen(members, mix(region), here) as usize - 1] += 1);
+        for preferred in 1..=3 {
+            let preferred = Some(TargetId(preferred));
+            let taken = to_read(members, preferred, 5_000 * MS, is_here, |_| false).expect("one");
+            shares[taken.target.0 as usize - 1] += 100;
+        }
         shares
     }
 
-    #[test]
-    fn equals_share_regions_and_the_own_machine_comes_first() {
-        let members = members(0);
-        let spread = shares(&members, "");
-        assert!(spread.iter().all(|share| *share > 60), "{spread:?}");
-        assert_eq!(shares(&members, "n2:1"), [0, 300, 0]);
+    fn good(members: &[Member], here: &str) -> Vec<u32> {
+        let is_here = |server: &Server| server.address == here;
+        best(members, 5_000 * MS, is_here).map(|member| member.target.0).collect()
     }
 
-    /// Of a file over four targets two had nothing to do with a stream, and two twice as much.
     #[test]
-    fn a_stream_of_a_file_reads_from_all_targets_alike() {
+    fn of_equals_the_preferred_one_is_taken_and_the_own_machine_comes_first() {
         let members = members(0);
-        let group =
-            |first: usize| -> Vec<Member> { (0..3).map(|at| members[(first + at) % 3].clone()).collect() };
-        for region in 0..20 {
-            let asked: std::collections::BTreeSet<u32> =
-                (0..3).map(|slot| chosen(&group(slot), mix(region), "")).collect();
-            assert_eq!(asked.len(), 3, "region {region}");
-        }
+        assert_eq!(shares(&members, ""), [100, 100, 100]);
+        assert_eq!(shares(&members, "n2:1"), [0, 300, 0]);
+        assert_eq!((good(&members, ""), good(&members, "n2:1")), (vec![1, 2, 3], vec![2]));
+        let is_asked = |target: TargetId| target.0 == 2;
+        let next = to_read(&members, Some(TargetId(2)), 0, |_| false, is_asked).expect("two are left");
+        assert_eq!(next.target.0, 3, "those that follow it share what it cannot do");
+        let unknown = to_read(&members, None, 0, |_| false, |_| false).expect("one");
+        assert_eq!(unknown.target.0, 1, "the primary");
     }
 
     #[test]
@@ -170,37 +162,25 @@ mod tests {
         far[0].server.pace.note(0, 30 * MS, 1);
         far[1].server.pace.note(0, MS / 10, 1);
         far[2].server.pace.note(0, MS / 5, 1);
-        assert_eq!(shares(&far, "")[0], 0);
+        assert_eq!((shares(&far, "")[0], good(&far, "")), (0, vec![2, 3]));
         assert_eq!(shares(&members(2), "n2:1")[1], 0, "also on the own machine");
+        assert_eq!(good(&members(2), "n2:1"), [1, 3]);
         let avoided = members(0);
         avoided[2].server.pace.copies.avoid(4_500 * MS);
-        assert_eq!(shares(&avoided, "")[2], 0);
+        assert_eq!((shares(&avoided, "")[2], good(&avoided, "")), (0, vec![1, 2]));
         avoided[2].server.pace.copies.avoid(3_900 * MS);
-        assert!(shares(&avoided, "")[2] > 60, "for a while");
+        assert_eq!(shares(&avoided, "")[2], 100, "for a while");
         let slow = members(0);
         slow[0].server.pace.copies.note(100 * MS, 4_500 * MS);
-        assert!(shares(&slow, "")[0] > 60, "there is nothing to compare it with");
+        assert_eq!(shares(&slow, "")[0], 100, "there is nothing to compare it with");
         slow[1].server.pace.copies.note(MS, 4_500 * MS);
-        assert_eq!(shares(&slow, "")[0], 0);
+        assert_eq!((shares(&slow, "")[0], good(&slow, "")), (0, vec![2, 3]));
         let busy = members(0);
         let reads: Vec<CopyRead> = (0..17).map(|_| CopyRead::begin(&busy[0].server.pace)).collect();
         assert_eq!(shares(&busy, "")[0], 0);
+        assert_eq!(good(&busy, ""), [1, 2, 3], "that is over in a moment");
         drop(reads);
-        assert!(shares(&busy, "")[0] > 60);
-    }
-
-    #[test]
-    fn a_region_is_64_mib_of_an_object() {
-        let read = |inode, slot, offset| {
-            let object = Some(proto::ObjectAddress { inode, slot, ..Default::default() });
-            let request = proto::ReadRequest { object, offset, length: 1 };
-            region(Method::Read, &request.encode_to_vec())
-        };
-        assert_eq!(read(1, 0, 0), read(1, 0, REGION_BYTES - 1));
-        assert_ne!(read(1, 0, 0), read(1, 0, REGION_BYTES));
-        assert_eq!(read(1, 0, 0), read(1, 1, 0), "of all objects of a file");
-        assert_ne!(read(1, 0, 0), read(2, 0, 0));
-        assert_eq!(region(Method::Write, &[]), None);
+        assert_eq!(shares(&busy, "")[0], 100);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! goes to the next one. A read goes to any member. Where that one is late, another is asked as well and the first
 //! answer counts; where it is silent, refuses or is damaged, another one is asked instead, within the call.
 
-use super::choose::{region, to_change, to_read};
+use super::choose::{best, is_read, to_change, to_read};
+use super::spread::{ReadOf, Reader};
 use super::{DataCall, DataServers};
 use crate::Result;
 use crate::meta::{attempt_deadline_ns, decode};
@@ -81,8 +82,10 @@ struct Rival {
 
 /// What a call knows of the members of its group.
 pub(super) struct Copies {
-    /// What a read prefers a member for. `None`: the call changes or syncs.
-    region: Option<u64>,
+    /// It only reads; else it changes or syncs.
+    is_read: bool,
+    /// The member that a read prefers among those that are as good.
+    preferred: Option<TargetId>,
     /// Where the latest request went.
     target: TargetId,
     read: Option<CopyRead>,
@@ -104,9 +107,10 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    fn new(method: Method, message: &[u8]) -> Copies {
+    fn new(is_read: bool, preferred: Option<TargetId>) -> Copies {
         Copies {
-            region: region(method, message),
+            is_read,
+            preferred,
             target: TargetId::default(),
             read: None,
             only: None,
@@ -149,7 +153,7 @@ impl Copies {
 
     /// True for a change or sync that another member passes on where one is silent.
     pub(super) fn may_go_elsewhere(&self) -> bool {
-        self.region.is_none() && self.only.is_none()
+        !self.is_read && self.only.is_none()
     }
 
     /// A change that its member cannot carry out for now: the group will go on without that member.
@@ -196,7 +200,7 @@ impl DataCall {
 
     /// True for a request that any member of its group can answer.
     pub(super) fn is_read_of_copies(&self) -> bool {
-        self.copies.as_ref().is_some_and(|copies| copies.region.is_some())
+        self.copies.as_ref().is_some_and(|copies| copies.is_read)
     }
 
     /// Until when an attempt that may take until `until_ns` is to be on its way.
@@ -229,15 +233,19 @@ impl DataCall {
 }
 
 impl DataServers {
-    /// Chooses where the next attempt goes. With one member that is it, as ever.
-    pub(super) fn find_server(&self, call: &mut DataCall) {
+    /// Chooses where the next attempt goes; the first one of a read by what it reads. With one member that is it, as
+    /// ever.
+    pub(super) fn find_server(&self, call: &mut DataCall, read: Option<&ReadOf<'_>>) {
         let (server, members) = self.servers.route(call.group);
         call.server = server;
         let Some(members) = members else {
             call.copies = None;
             return;
         };
-        let copies = call.copies.get_or_insert_with(|| Box::new(Copies::new(call.method, &call.message)));
+        let copies = call.copies.get_or_insert_with(|| {
+            let preferred = read.and_then(|read| self.preferred(read, &members));
+            Box::new(Copies::new(is_read(call.method), preferred))
+        });
         let member = self.choose(copies, &members, |target| copies.is_excluded(target));
         // Also where no answer was any good: members may have changed.
         let any = || self.choose(copies, &members, |target| copies.only.is_some_and(|only| only != target));
@@ -246,7 +254,7 @@ impl DataServers {
         copies.target = member.map_or_else(TargetId::default, |member| member.target);
         (copies.is_weighed, copies.is_waited_for) = (false, false);
         copies.read = None;
-        if let (Some(server), Some(_)) = (&call.server, copies.region) {
+        if let Some(server) = call.server.as_ref().filter(|_| copies.is_read) {
             copies.read = Some(CopyRead::begin(&server.pace));
             self.hedges.earn();
         }
@@ -258,12 +266,30 @@ impl DataServers {
         members: &'a [Member],
         is_asked: impl Fn(TargetId) -> bool,
     ) -> Option<&'a Member> {
-        let is_here = |server: &Server| server.door.is_here(&self.context, &server.address);
         let now_ns = self.context.clock.now_ns();
-        match copies.region {
-            Some(region) => to_read(members, region, now_ns, is_here, is_asked),
-            None => to_change(members, now_ns, is_asked),
+        match copies.is_read {
+            true => to_read(members, copies.preferred, now_ns, |server| self.is_here(server), is_asked),
+            false => to_change(members, now_ns, is_asked),
         }
+    }
+
+    fn is_here(&self, server: &Server) -> bool {
+        server.door.is_here(&self.context, &server.address)
+    }
+
+    /// The member of the group of a slot that a read of it is to go to, with regard to the other slots of the file.
+    fn preferred(&self, read: &ReadOf<'_>, members: &[Member]) -> Option<TargetId> {
+        let now_ns = self.context.clock.now_ns();
+        let is_here = |server: &Server| self.is_here(server);
+        let all = || {
+            let routes = self.servers.routes();
+            let readers = |group: &GroupId| -> Vec<Reader> {
+                let members = routes.members_left(*group).map_or(&[][..], |members| members);
+                best(members, now_ns, is_here).map(Reader::of).collect()
+            };
+            read.layout.groups.iter().map(readers).collect()
+        };
+        read.spread.member(read, best(members, now_ns, is_here), all)
     }
 
     /// Until when an attempt at the member that was chosen is worth it.
@@ -273,10 +299,10 @@ impl DataServers {
         };
         let (target, now_ns) = (copies.target, self.context.clock.now_ns());
         let until_ns = self.servers.attempt_at_until_ns(|_| Some(target), until_ns);
-        let within_ns = match copies.region {
-            Some(_) if self.context.transport.is_connected(&server.address) => return until_ns,
-            Some(_) => CONNECT_NS_MAX,
-            None => CHANGE_NS,
+        let within_ns = match copies.is_read {
+            true if self.context.transport.is_connected(&server.address) => return until_ns,
+            true => CONNECT_NS_MAX,
+            false => CHANGE_NS,
         };
         until_ns.min(now_ns.saturating_add(within_ns << copies.rounds.min(8)))
     }
@@ -389,7 +415,7 @@ impl DataServers {
         let Some(copies) = &mut call.copies else { return };
         copies.read = None;
         (copies.failed, copies.fault) = (Vec::new(), None);
-        let (Some(server), Some(_)) = (&call.server, copies.region) else { return };
+        let Some(server) = call.server.as_ref().filter(|_| copies.is_read) else { return };
         server.counters.copy_reads.add(1);
         let now_ns = self.context.clock.now_ns();
         if copies.is_waited_for {
@@ -415,7 +441,7 @@ impl DataServers {
     ) -> Result<Option<Fault>> {
         let Some(copies) = &mut call.copies else { return Ok(Some(fault)) };
         copies.read = None;
-        let is_read = copies.region.is_some();
+        let is_read = copies.is_read;
         match elsewhere(is_read, fault.code) {
             Elsewhere::No => return Ok(Some(fault)),
             Elsewhere::Instead => copies.unfit.push(copies.target),
@@ -500,10 +526,10 @@ impl DataServers {
     ) -> DataCall {
         let mut call = self.new_call(group, method, message);
         if member.is_some() {
-            let copies = Copies { only: member, ..Copies::new(method, &call.message) };
+            let copies = Copies { only: member, ..Copies::new(is_read(method), None) };
             call.copies = Some(Box::new(copies));
         }
-        self.begin(&mut call, &[], deadline_ns);
+        self.begin(&mut call, None, &[], deadline_ns);
         call
     }
 

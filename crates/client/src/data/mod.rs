@@ -4,6 +4,7 @@
 //! ([`DataServers::numbered`]), so that a form of it that is late undoes nothing newer: an earlier one, or one of a
 //! change that was given up.
 
+mod assignment;
 mod budget;
 mod changes;
 mod choose;
@@ -11,11 +12,13 @@ mod copies;
 mod in_flight;
 mod local;
 mod silence;
+mod spread;
 
 pub(crate) use budget::{Pool, PooledBuffer, ReadAheadBudget, ReadAheadShare};
 pub(crate) use in_flight::{InFlight, Waitable, overlap};
 pub(crate) use local::LocalFile;
 pub use local::SendBuffer;
+pub(crate) use spread::{ReadOf, Spread};
 
 use crate::core::Context;
 use crate::meta::{
@@ -153,7 +156,22 @@ impl DataServers {
         deadline_ns: u64,
     ) -> DataCall {
         let mut call = self.new_call(group, method, message);
-        self.begin(&mut call, attachment, deadline_ns);
+        self.begin(&mut call, None, attachment, deadline_ns);
+        call
+    }
+
+    /// [`DataServers::submit_data`] of something that any copy of an object can answer. Of several one is asked with
+    /// regard to the file's other slots.
+    pub(crate) fn submit_read(
+        &self,
+        read: &ReadOf<'_>,
+        method: Method,
+        message: Vec<u8>,
+        deadline_ns: u64,
+    ) -> DataCall {
+        let group = read.layout.groups.get(read.slot as usize).copied().unwrap_or_default();
+        let mut call = self.new_call(group, method, message);
+        self.begin(&mut call, Some(read), &[], deadline_ns);
         call
     }
 
@@ -174,11 +192,14 @@ impl DataServers {
         }
     }
 
-    fn begin(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) {
+    fn begin(&self, call: &mut DataCall, read: Option<&ReadOf<'_>>, attachment: &[u8], deadline_ns: u64) {
         // A request that would fail at once is left to its waiter, and so is one that may not be sent yet.
         match interrupt::is_killed() || self.servers.was_out(call.group) || self.must_confirm_locks(call) {
             true => call.server = self.servers.server(call.group),
-            false => self.send(call, attachment, deadline_ns),
+            false => {
+                self.find_server(call, read);
+                self.send_there(call, attachment, deadline_ns);
+            }
         }
     }
 
@@ -198,7 +219,12 @@ impl DataServers {
     }
 
     fn send(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) {
-        self.find_server(call);
+        self.find_server(call, None);
+        self.send_there(call, attachment, deadline_ns);
+    }
+
+    /// Sends a request where it was last found to go.
+    fn send_there(&self, call: &mut DataCall, attachment: &[u8], deadline_ns: u64) {
         let Some(server) = &call.server else { return };
         let started_ns = self.context.clock.now_ns();
         let until_ns = attempt_deadline_ns(started_ns, deadline_ns);

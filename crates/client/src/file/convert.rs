@@ -7,13 +7,13 @@
 
 use super::holes::Seek;
 use super::inode::OpenInode;
-use super::objects::{How, object_address};
+use super::objects::{How, object_address, submit_read};
 use super::read::{Trouble, View};
 use super::read_ahead::ReadAhead;
 use super::staging::transfer_at;
 use super::sync_ledger::power_lost;
 use super::{commit, holes, look, objects, read, sync};
-use crate::data::{DataCall, addressed};
+use crate::data::DataCall;
 use crate::meta::decode;
 use crate::{Error, File, Result};
 use parking_lot::Mutex;
@@ -242,9 +242,8 @@ impl Attempt<'_> {
     fn stat(&self, deadline_ns: u64) -> Result<Vec<(u32, proto::StatObjectResponse)>> {
         let ask = |slot| {
             let object = object_address(self.inode.id.0, &self.old, slot)?;
-            let group = addressed(&object);
-            let message = prost::Message::encode_to_vec(&proto::StatObjectRequest { object: Some(object) });
-            let call = self.inode.core.data.submit_data(group, Method::StatObject, message, &[], deadline_ns);
+            let request = proto::StatObjectRequest { object: Some(object) };
+            let call = submit_read::<op::StatObject>(self.inode, &self.old, (slot, 0), &request, deadline_ns);
             Some((slot, call))
         };
         let calls: Vec<(u32, DataCall)> = (0..self.old.width()).filter_map(ask).collect();

@@ -5,14 +5,14 @@
 
 use super::inode::OpenInode;
 use super::layout_state::Contents;
-use super::objects::object_address;
+use super::objects::{object_address, submit_read};
 use super::{outgrow, write_out};
 use crate::Result;
-use crate::data::{DataCall, addressed};
+use crate::data::DataCall;
 use crate::meta::decode;
 use std::sync::Arc;
 use vazao_model::Layout;
-use vazao_wire::{Method, op, proto};
+use vazao_wire::{op, proto};
 
 /// What is looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,10 +109,8 @@ fn first_ranges(
             firsts.push(First { slot, from, start: u64::MAX, end: u64::MAX });
             continue;
         };
-        let group = addressed(&object);
         let request = proto::ObjectRangesRequest { object: Some(object), offset: from, limit: 1 };
-        let message = prost::Message::encode_to_vec(&request);
-        let call = open.core.data.submit_data(group, Method::ObjectRanges, message, &[], deadline_ns);
+        let call = submit_read::<op::ObjectRanges>(open, layout, (slot, offset), &request, deadline_ns);
         calls.push((slot, from, call));
     }
     let mut outcome = Ok(());
@@ -137,10 +135,8 @@ pub(super) fn allocated_bytes(
         .filter(|slot| slots & (1 << slot) != 0)
         .filter_map(|slot| {
             let object = object_address(open.id.0, layout, slot)?;
-            let group = addressed(&object);
             let request = proto::StatObjectRequest { object: Some(object) };
-            let message = prost::Message::encode_to_vec(&request);
-            Some(open.core.data.submit_data(group, Method::StatObject, message, &[], deadline_ns))
+            Some(submit_read::<op::StatObject>(open, layout, (slot, 0), &request, deadline_ns))
         })
         .collect();
     // All are awaited, also after one that failed.

@@ -12,6 +12,7 @@ use super::sync_ledger::SyncLedger;
 use super::unsynced::Span;
 use super::write_buffer::WriteBuffer;
 use crate::core::Core;
+use crate::data::Spread;
 use crate::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::ops::Range;
@@ -55,6 +56,8 @@ pub(crate) struct OpenInode {
     /// One report to the metadata service at a time.
     pub(crate) committing: HandOffMutex,
     pub(super) readers: Arc<Readers>,
+    /// Which of its copies are read.
+    pub(super) spread: Spread,
 }
 
 /// The changeable part.
@@ -461,9 +464,10 @@ impl InodeState {
 impl OpenInode {
     /// The state of an inode with its first handle.
     pub(crate) fn new(core: Arc<Core>, fresh: FreshInode) -> OpenInode {
-        let closed = core.registry.take_unfinished(fresh.attributes.inode);
+        let id = fresh.attributes.inode;
+        let closed = core.registry.take_unfinished(id);
         OpenInode {
-            id: fresh.attributes.inode,
+            id,
             handles: AtomicUsize::new(1),
             unlinked: AtomicBool::new(fresh.attributes.links == 0),
             lost_lock: AtomicBool::new(false),
@@ -479,6 +483,7 @@ impl OpenInode {
             end: End::default(),
             committing: HandOffMutex::default(),
             readers: Arc::default(),
+            spread: Spread::new(id),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::inode::{InodeState, OpenInode};
 use super::moved::is_moved;
-use super::objects::object_address;
+use super::objects::{object_address, submit_read};
 use super::read::View;
 use super::{local, moved, read, write, write_out};
 use crate::data::{DataCall, addressed, malformed};
@@ -271,12 +271,15 @@ fn copy_spot_local(
 }
 
 fn ask_list(open: &OpenInode, view: &View, request: &Listed) -> Result<DataCall> {
-    let object = listed_object(open, &view.layout, request.slot)?;
-    let group = addressed(&object);
-    let message = proto::ReadListRequest { object: Some(object), ranges: request.ranges() };
-    let message = prost::Message::encode_to_vec(&message);
-    open.core.data.connect_ahead(&view.layout, request.slot, view.deadline_ns);
-    Ok(open.core.data.submit_data(group, Method::ReadList, message, &[], view.deadline_ns))
+    let (layout, slot) = (&view.layout, request.slot);
+    let object = listed_object(open, layout, slot)?;
+    let ranges = request.ranges();
+    let first =
+        ranges.first().and_then(|range| layout.distribution.file_offset(slot, range.offset, layout.width()));
+    let message = proto::ReadListRequest { object: Some(object), ranges };
+    open.core.data.connect_ahead(layout, slot, view.deadline_ns);
+    let place = (slot, first.unwrap_or(0));
+    Ok(submit_read::<op::ReadList>(open, layout, place, &message, view.deadline_ns))
 }
 
 fn listed_object(open: &OpenInode, layout: &Layout, slot: u32) -> Result<proto::ObjectAddress> {

@@ -5,11 +5,11 @@
 //! afterwards is lost.
 
 use super::inode::{FreshInode, OpenInode};
-use super::objects::object_address;
-use crate::data::{DataCall, addressed};
+use super::objects::{object_address, submit_read};
+use crate::data::DataCall;
 use crate::{Error, Result};
 use vazao_model::{Code, Layout};
-use vazao_wire::{Method, op, proto};
+use vazao_wire::{op, proto};
 
 /// Some objects of `slots`, which had been written, were missing when they were to be synced. `Io`: they are lost,
 /// and only they are left in `slots`. Other errors: whether they are cannot be told.
@@ -42,9 +42,8 @@ pub(super) fn check_missing(
 fn missing(open: &OpenInode, layout: &Layout, slots: &[u32], deadline_ns: u64) -> Result<Vec<u32>> {
     let ask = |slot: &u32| {
         let object = object_address(open.id.0, layout, *slot)?;
-        let group = addressed(&object);
-        let message = prost::Message::encode_to_vec(&proto::StatObjectRequest { object: Some(object) });
-        Some((*slot, open.core.data.submit_data(group, Method::StatObject, message, &[], deadline_ns)))
+        let request = proto::StatObjectRequest { object: Some(object) };
+        Some((*slot, submit_read::<op::StatObject>(open, layout, (*slot, 0), &request, deadline_ns)))
     };
     let calls: Vec<(u32, DataCall)> = slots.iter().filter_map(ask).collect();
     let answers: Vec<Result<_>> = calls

@@ -1,12 +1,13 @@
 //! Requests to the objects of a file: where each lies, writes of bytes and their acknowledgements.
 
 use super::inode::OpenInode;
-use crate::data::{DataCall, addressed};
+use crate::data::{DataCall, ReadOf, addressed};
 use crate::{Error, Result};
 use vazao_meter::Cause;
 use vazao_model::checksum::piece_checksums;
 use vazao_model::{Code, Layout};
 use vazao_wire::interrupt;
+use vazao_wire::operation::Operation;
 use vazao_wire::{Method, op, proto};
 
 /// How a write is carried out.
@@ -29,6 +30,19 @@ pub(crate) fn object_address(inode: u64, layout: &Layout, slot: u32) -> Option<p
         group: group.shared().0,
         ..Default::default()
     })
+}
+
+/// Asks for something of the object of `slot` that any of its copies has, at `offset` of the file.
+pub(super) fn submit_read<O: Operation>(
+    open: &OpenInode,
+    layout: &Layout,
+    (slot, offset): (u32, u64),
+    request: &O::Request,
+    deadline_ns: u64,
+) -> DataCall {
+    let read = ReadOf { spread: &open.spread, layout, slot, offset };
+    let message = prost::Message::encode_to_vec(request);
+    open.core.data.submit_read(&read, O::METHOD, message, deadline_ns)
 }
 
 pub(super) fn submit_write(

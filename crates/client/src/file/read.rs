@@ -4,7 +4,7 @@ use super::inode::{InodeState, OpenInode};
 use super::layout_state::Contents;
 use super::local::LocalPart;
 use super::missing::has_layout_still;
-use super::objects::object_address;
+use super::objects::{object_address, submit_read};
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
 use super::{local, look, outgrow, write_out};
@@ -287,12 +287,10 @@ pub(super) fn fetch(open: &OpenInode, view: &View, range: Range<u64>) -> Result<
     let (slot, object_offset) = layout.distribution.locate(range.start, layout.width());
     let no_slot = || Error::new(Code::Internal, format!("{}: no slot {slot} in its layout", open.id));
     let object = object_address(open.id.0, layout, slot).ok_or_else(no_slot)?;
-    let group = addressed(&object);
     let length = (range.end - range.start) as u32;
     let request = proto::ReadRequest { object: Some(object), offset: object_offset, length };
-    let message = prost::Message::encode_to_vec(&request);
     open.core.data.connect_ahead(layout, slot, view.deadline_ns);
-    let call = open.core.data.submit_data(group, Method::Read, message, &[], view.deadline_ns);
+    let call = submit_read::<op::Read>(open, layout, (slot, range.start), &request, view.deadline_ns);
     Ok(Fetch { range, slot, object_offset, call })
 }
 

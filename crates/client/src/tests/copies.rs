@@ -173,6 +173,48 @@ fn changes_and_syncs_go_to_the_primary_and_reads_to_one_member_for_each_region()
     assert!(asked.iter().all(|count| *count >= 4), "files are spread over all members: {asked:?}");
 }
 
+/// All slots were read from members of the same rank: of three copies on four servers two had most of the work.
+#[test]
+fn the_slots_of_a_file_are_read_from_all_servers_alike_and_from_those_that_are_left() {
+    let cluster = cluster(4);
+    let members = [[1, 2, 4], [1, 3, 2], [2, 3, 1], [3, 1, 2]];
+    let group = |(members, id): (&[u32; 3], u32)| proto::Group {
+        id,
+        epoch: 1,
+        members: members.to_vec(),
+        agreed: true,
+    };
+    cluster.meta.state.lock().map.groups = members.iter().zip(GROUP..).map(group).collect();
+    let client = cluster.client();
+    let bytes = pattern(1, 4 * UNIT as usize);
+    let files: Vec<InodeId> = (0..12)
+        .map(|n| {
+            let file = create(&client, &n.to_string());
+            file.write_at(&bytes, 0).expect("written");
+            file.close().expect("closed");
+            client.lookup(ROOT, n.to_string().as_bytes()).expect("is there").inode
+        })
+        .collect();
+    let asked = |client: &Client, inode: InodeId| {
+        cluster.forget();
+        assert!(read_all(&client.open_file(inode, READ).expect("opens")) == bytes);
+        cluster.asked(Method::Read)
+    };
+    for inode in &files {
+        assert_eq!(asked(&client, *inode), [1, 1, 1, 1]);
+    }
+    // The fourth server is in one group only.
+    cluster.transport.stop("data:4");
+    let client = cluster.client();
+    asked(&client, files[0]);
+    for inode in &files {
+        let mut asked = asked(&client, *inode);
+        asked.sort_unstable();
+        assert_eq!(asked, [0, 1, 1, 2]);
+    }
+    assert!(hedged_and_other(&client).1 <= 1, "it is asked once");
+}
+
 #[test]
 fn a_dead_member_costs_readers_nothing_and_the_call_fails_only_when_all_are_dead() {
     let (cluster, inode) = cluster_with_file(3);
