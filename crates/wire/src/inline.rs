@@ -45,6 +45,7 @@ pub type Idle = Arc<dyn Fn() + Send + Sync>;
 struct Hooks {
     fates: Option<Fates>,
     idle: Option<Idle>,
+    distance_ns: u64,
 }
 
 /// A request that is still on its way.
@@ -124,6 +125,11 @@ impl InlineTransport {
     /// work.
     pub fn set_idle(&self, idle: Option<Idle>) {
         self.hooks.lock().idle = idle;
+    }
+
+    /// All services are this far away from now on; 0, as at first: that is not known.
+    pub fn set_distance(&self, distance_ns: u64) {
+        self.hooks.lock().distance_ns = distance_ns;
     }
 
     fn fate(&self, address: &str, method: Method) -> Fate {
@@ -299,6 +305,10 @@ impl Transport for InlineTransport {
         let idle = self.hooks.lock().idle.clone();
         let clock = Arc::clone(&self.clock);
         Box::new(InlinePending { state, deadline_ns, address: address.to_owned(), clock, idle })
+    }
+
+    fn distance_ns(&self, _address: &str) -> u64 {
+        self.hooks.lock().distance_ns
     }
 
     fn presence(&self, address: &str, _deadline_ns: u64) -> Presence {

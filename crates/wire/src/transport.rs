@@ -173,6 +173,12 @@ pub trait Transport: Send + Sync + 'static {
         0
     }
 
+    /// The shortest time in which the machine at `address` has acknowledged something when a connection to it was
+    /// made; 0 where that is not known. No transfer, disk or program is in it.
+    fn distance_ns(&self, _address: &str) -> u64 {
+        0
+    }
+
     /// The address of this machine from which `address` is reached, where that is known. Sends nothing.
     fn local_address(&self, _address: &str) -> Option<IpAddr> {
         None

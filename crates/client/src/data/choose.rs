@@ -8,7 +8,7 @@ use crate::servers::{Member, Server};
 use vazao_model::TargetId;
 use vazao_wire::Method;
 
-/// Round trips count as equal up to twice the shortest one and this.
+/// Distances count as equal up to twice the shortest one and this.
 const NEAR_NS: u64 = 200_000;
 
 /// A member is slow whose usual time is this many times the best one and this.
@@ -37,8 +37,8 @@ fn drawbacks(
     now_ns: u64,
     is_here: impl Fn(&Server) -> bool,
 ) -> impl Fn(&Member) -> Drawbacks {
-    let pace = |member: &Member| member.server.pace.shortest_ns();
-    let near_ns = members.iter().map(pace).filter(|ns| *ns > 0).min().unwrap_or(0);
+    let distance = |member: &Member| member.server.pace.distance_ns();
+    let near_ns = members.iter().map(distance).filter(|ns| *ns > 0).min().unwrap_or(0);
     let far_ns = near_ns.saturating_mul(2).saturating_add(NEAR_NS);
     let usual = move |member: &Member| member.server.pace.copies.usual_lately_ns(now_ns);
     let best_ns = members.iter().map(usual).filter(|ns| *ns > 0).min().unwrap_or(u64::MAX);
@@ -46,7 +46,7 @@ fn drawbacks(
     move |member| Drawbacks {
         is_avoided: member.is_out || member.server.pace.copies.is_avoided(now_ns) || usual(member) > slow_ns,
         is_elsewhere: !is_here(&member.server),
-        is_far: pace(member) > far_ns,
+        is_far: distance(member) > far_ns,
     }
 }
 
@@ -162,6 +162,7 @@ mod tests {
         far[0].server.pace.note(0, 30 * MS, 1);
         far[1].server.pace.note(0, MS / 10, 1);
         far[2].server.pace.note(0, MS / 5, 1);
+        far[2].server.pace.note(1 << 20, 40 * MS, 1);
         assert_eq!((shares(&far, "")[0], good(&far, "")), (0, vec![2, 3]));
         assert_eq!(shares(&members(2), "n2:1")[1], 0, "also on the own machine");
         assert_eq!(good(&members(2), "n2:1"), [1, 3]);

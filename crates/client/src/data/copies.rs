@@ -242,6 +242,9 @@ impl DataServers {
             call.copies = None;
             return;
         };
+        if is_read(call.method) {
+            members.iter().for_each(|member| self.note_distance(&member.server));
+        }
         let copies = call.copies.get_or_insert_with(|| {
             let preferred = read.and_then(|read| self.preferred(read, &members));
             Box::new(Copies::new(is_read(call.method), preferred))
@@ -271,6 +274,10 @@ impl DataServers {
             true => to_read(members, copies.preferred, now_ns, |server| self.is_here(server), is_asked),
             false => to_change(members, now_ns, is_asked),
         }
+    }
+
+    fn note_distance(&self, server: &Server) {
+        server.pace.note_distance(self.context.transport.distance_ns(&server.address));
     }
 
     fn is_here(&self, server: &Server) -> bool {

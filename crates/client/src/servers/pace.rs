@@ -27,8 +27,9 @@ const GAIN: u128 = 2;
 pub(crate) struct Pace {
     state: Mutex<State>,
     wanted_bytes: AtomicU64,
-    /// The shortest round trip.
-    shortest_ns: AtomicU64,
+    /// The shortest of all answers, and of what the transport knows of the way; 0 while nothing is known. It says which
+    /// of several servers is near: a large answer over a narrow link takes long from next door, too.
+    distance_ns: AtomicU64,
     /// What of it decides between copies.
     pub(crate) copies: CopyPace,
 }
@@ -159,7 +160,7 @@ impl Pace {
         let elapsed_ns = elapsed_ns.max(1);
         if state.shortest_ns == 0 || elapsed_ns < state.shortest_ns {
             state.shortest_ns = elapsed_ns;
-            self.shortest_ns.store(elapsed_ns, Ordering::Relaxed);
+            self.note_distance(elapsed_ns);
         }
         let measured_ns = now_ns.saturating_sub(state.since_ns);
         let long_enough_ns = MEASURE_NS_MIN.max(state.shortest_ns.saturating_mul(2));
@@ -178,9 +179,17 @@ impl Pace {
         self.wanted_bytes.store(state.wanted_bytes(), Ordering::Relaxed);
     }
 
-    /// The shortest round trip; 0 while none is known.
-    pub(crate) fn shortest_ns(&self) -> u64 {
-        self.shortest_ns.load(Ordering::Relaxed)
+    /// It is at most so far away; 0 says nothing.
+    pub(crate) fn note_distance(&self, at_most_ns: u64) {
+        let before_ns = self.distance_ns();
+        if at_most_ns > 0 && (before_ns == 0 || at_most_ns < before_ns) {
+            self.distance_ns.store(at_most_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// How far away it is at most; 0 while that is not known.
+    pub(crate) fn distance_ns(&self) -> u64 {
+        self.distance_ns.load(Ordering::Relaxed)
     }
 
     /// Bytes worth having under way; 0 while that is not known, and for a server nearby.
@@ -252,6 +261,20 @@ mod tests {
         pace.note(100, 150 * MS, 8_000_000_000);
         pace.note(100, 150 * MS, 8_300_000_000);
         assert_eq!(pace.wanted_bytes(), wanted);
+    }
+
+    #[test]
+    fn the_distance_is_the_shortest_that_anything_took() {
+        let pace = Pace::default();
+        pace.note_distance(0);
+        assert_eq!(pace.distance_ns(), 0, "not known");
+        pace.note(1 << 20, 60 * MS, 1);
+        pace.note(1 << 20, 90 * MS, 1);
+        assert_eq!(pace.distance_ns(), 60 * MS);
+        pace.note_distance(MS / 10);
+        pace.note_distance(MS);
+        pace.note(1 << 20, 50 * MS, 2);
+        assert_eq!(pace.distance_ns(), MS / 10);
     }
 
     #[test]

@@ -215,6 +215,31 @@ fn the_slots_of_a_file_are_read_from_all_servers_alike_and_from_those_that_are_l
     assert!(hedged_and_other(&client).1 <= 1, "it is asked once");
 }
 
+/// How long large reads took at first counted as distance: one that had just had several of them was not read from any
+/// more.
+#[test]
+fn a_member_next_door_is_read_from_also_after_answers_that_took_long() {
+    for (distance_ns, is_left) in [(100_000, false), (0, true)] {
+        let cluster = cluster(2);
+        cluster.transport.set_distance(distance_ns);
+        let client = cluster.client();
+        let inodes: Vec<InodeId> = (0..20).map(|n| write(&client, &n.to_string())).collect();
+        let client = cluster.client();
+        let read_all = || {
+            inodes.iter().for_each(|inode| {
+                read(&cluster, &client, *inode);
+            })
+        };
+        cluster.forget();
+        Slow::begin(&cluster, 0, Duration::from_millis(15));
+        read_all();
+        let before = cluster.asked(Method::Read);
+        assert!(before[0] > 0 && before[1] > 0, "{before:?}");
+        read_all();
+        assert_eq!(cluster.asked(Method::Read)[0] == before[0], is_left, "{distance_ns}");
+    }
+}
+
 #[test]
 fn a_dead_member_costs_readers_nothing_and_the_call_fails_only_when_all_are_dead() {
     let (cluster, inode) = cluster_with_file(3);

@@ -131,6 +131,25 @@ fn a_request_follows_the_proof_without_waiting_for_what_the_server_says_to_it() 
     (0..3).for_each(|_| ping(&transport, &address, 10_000).expect("answered"));
 }
 
+/// Says hello after so many milliseconds.
+struct Hesitant(u64);
+impl Manners for Hesitant {
+    fn greeted(&self, _: usize) {
+        SystemClock.sleep(Duration::from_millis(self.0));
+    }
+}
+
+#[test]
+fn the_distance_of_a_server_is_that_of_its_machine_however_long_its_answers_take() {
+    let key = key();
+    let address = serve(&key, Arc::new(Hesitant(300)));
+    let transport = transport(&key);
+    assert_eq!(transport.distance_ns(&address), 0, "not known");
+    ping(&transport, &address, 10_000).expect("answered");
+    assert!(transport.round_trip_ns(&address) >= 300_000_000);
+    assert!((1..300_000_000).contains(&transport.distance_ns(&address)));
+}
+
 /// Says no to every proof.
 struct Unconvinced;
 impl Manners for Unconvinced {

@@ -153,6 +153,11 @@ impl Link {
         Ok(link)
     }
 
+    /// See [`Socket::distance_ns`].
+    pub(super) fn distance_ns(&self) -> u64 {
+        self.stream.distance_ns()
+    }
+
     /// The handshake's round-trip time.
     pub(super) fn round_trip_ns(&self) -> u64 {
         self.round_trip_ns

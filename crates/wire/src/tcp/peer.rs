@@ -83,6 +83,8 @@ pub(super) struct Peer {
     is_local: AtomicBool,
     /// Round-trip time of the latest handshake; see [`ahead`](super::ahead).
     pub(super) round_trip_ns: AtomicU64,
+    /// The shortest that a connection has seen by the end of its handshake; `u64::MAX` while there was none.
+    distance_ns: AtomicU64,
     unanswered: UnansweredConnects,
     /// This machine's address towards it, as last found out.
     source: Mutex<Option<IpAddr>>,
@@ -114,6 +116,7 @@ impl Peer {
             is_connecting: AtomicBool::new(false),
             is_local: AtomicBool::new(false),
             round_trip_ns: AtomicU64::new(0),
+            distance_ns: AtomicU64::new(u64::MAX),
             unanswered: UnansweredConnects::default(),
             source: Mutex::default(),
         }
@@ -313,6 +316,8 @@ impl TcpTransport {
         match self.connect(peer, core, deadline_ns, timeout.as_mut()) {
             Ok(link) => {
                 peer.round_trip_ns.store(link.round_trip_ns(), Ordering::Relaxed);
+                let distance_ns = Some(link.distance_ns()).filter(|ns| *ns > 0);
+                peer.distance_ns.fetch_min(distance_ns.unwrap_or(u64::MAX), Ordering::Relaxed);
                 let link = Arc::new(link);
                 if link.round_trip_ns() > FAR_NS {
                     receiver::assist(&link);
@@ -568,6 +573,11 @@ impl Transport for TcpTransport {
 
     fn round_trip_ns(&self, address: &str) -> u64 {
         self.known_peer(address).map_or(0, |peer| peer.round_trip_ns.load(Ordering::Relaxed))
+    }
+
+    fn distance_ns(&self, address: &str) -> u64 {
+        let known = self.known_peer(address).map(|peer| peer.distance_ns.load(Ordering::Relaxed));
+        known.filter(|ns| *ns < u64::MAX).unwrap_or(0)
     }
 
     fn presence(&self, address: &str, deadline_ns: u64) -> Presence {

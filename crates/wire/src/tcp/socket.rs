@@ -50,6 +50,12 @@ impl Socket {
         tcp_info::connection(self.tcp()?, 0).map(|connection| connection.sent_bytes)
     }
 
+    /// The shortest time in which the peer's machine has acknowledged something; 0 for a Unix socket.
+    pub(super) fn distance_ns(&self) -> u64 {
+        let connection = self.tcp().and_then(|tcp| tcp_info::connection(tcp, 0));
+        connection.map_or(0, |connection| u64::from(connection.rtt_min_us) * 1_000)
+    }
+
     /// Whether the kernel keeps bytes that the peer's machine has not acknowledged; false for a Unix socket, which
     /// has no such counter.
     pub(super) fn has_untaken(&self) -> bool {
