@@ -5,9 +5,9 @@
 //! servers on it: so what is below the bound is spread evenly, too. Then the bound on the slots of a host, whose link
 //! several servers share, is found in the same way, and the slots are placed within both.
 //!
-//! A bound is raised once for each slot at most, and each slot is placed by a search that comes to each server once. So
-//! for 64 slots, the most that a file has, with three copies that is some 20,000 steps, and three times as many where
-//! several servers are on one host.
+//! Each slot is placed by a search that comes to each server once. A bound is raised once for each slot at most, and
+//! before it is, searches in vain come to each server once, all together. So for 64 slots of three copies, the most
+//! that a file has, that is some 40,000 steps at worst, and three times as many where several servers are on one host.
 
 /// What there is to choose from.
 #[derive(Clone, Copy)]
@@ -47,14 +47,16 @@ enum Way {
 }
 
 /// The servers that a search has come to.
-struct Reached {
+struct Reached<'a> {
     ways: Vec<Option<Way>>,
     order: Vec<usize>,
+    /// No way leads on from these to one with room.
+    full: &'a [bool],
 }
 
-impl Reached {
+impl Reached<'_> {
     fn come_to(&mut self, server: usize, way: Way) {
-        if self.ways[server].is_none() {
+        if self.ways[server].is_none() && !self.full[server] {
             self.ways[server] = Some(way);
             self.order.push(server);
         }
@@ -90,16 +92,18 @@ fn raised(choice: Choice<'_>, hosts: usize, bounds: impl Fn(usize) -> Bounds) ->
     let mut level = 0;
     while !left.is_empty() && level < choice.slots.len() {
         level += 1;
-        left.retain(|slot| !places.place(*slot, bounds(level)));
+        let mut full = vec![false; choice.host_of.len()];
+        left.retain(|slot| !places.place(*slot, bounds(level), &mut full));
     }
     (places.placed, level)
 }
 
 impl Places<'_> {
-    /// Places one slot more, where that is possible within the bounds. Others may move.
-    fn place(&mut self, slot: usize, bounds: Bounds) -> bool {
+    /// Places one slot more, where that is possible within the bounds. Others may move. Else what the search has come
+    /// to is full, and stays so within these bounds: no slot that is placed later moves there.
+    fn place(&mut self, slot: usize, bounds: Bounds, full: &mut [bool]) -> bool {
         let Choice { slots, host_of, had } = self.choice;
-        let mut reached = Reached { ways: vec![None; host_of.len()], order: Vec::new() };
+        let mut reached = Reached { ways: vec![None; host_of.len()], order: Vec::new(), full };
         slots[slot].iter().for_each(|server| reached.come_to(*server, Way::Slot(slot)));
         let mut end: Option<usize> = None;
         let mut next = 0;
@@ -117,9 +121,13 @@ impl Places<'_> {
                 slots[*moved].iter().for_each(|to| reached.come_to(*to, Way::Slot(*moved)));
             }
         }
-        let Some(end) = end else { return false };
+        let Reached { ways, order, .. } = reached;
+        let Some(end) = end else {
+            order.iter().for_each(|server| full[*server] = true);
+            return false;
+        };
         self.host_load[host_of[end]] += 1;
-        self.follow(end, &reached.ways);
+        self.follow(end, &ways);
         true
     }
 
