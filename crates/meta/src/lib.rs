@@ -9,6 +9,7 @@
 mod acl;
 mod engine;
 mod integrity;
+mod line_users;
 mod membership;
 mod objects;
 mod ops;

@@ -3,6 +3,7 @@
 //! The existence of a session is a record; the end of its lease is in memory only. After a restart every session has
 //! a full lease again, so that no client loses its session by the service's absence.
 
+use crate::line_users::LineUsers;
 use crate::part::locks::Marks;
 use crate::schema::keys;
 use crate::schema::records::{NumberRecord, SessionRecord};
@@ -58,6 +59,7 @@ pub(crate) struct Sessions {
     reports: Mutex<BTreeMap<SessionId, proto::Measures>>,
     /// Until when a client's measures are wanted.
     watched_until_ns: AtomicU64,
+    pub(crate) lines: LineUsers,
 }
 
 pub(crate) fn unknown(session: SessionId) -> Fault {
@@ -120,6 +122,7 @@ impl Sessions {
     /// Ends a lease; false when there was none.
     pub(crate) fn revoke(&self, session: SessionId) -> bool {
         self.reports.lock().remove(&session);
+        self.lines.forget(session);
         self.leases().remove(&session).is_some()
     }
 

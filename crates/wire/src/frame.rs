@@ -25,6 +25,9 @@ pub mod flags {
     pub const CANCEL: u8 = 4;
     /// Sent by a server on its own account; a client that does not know its method ignores it.
     pub const PUSH: u8 = 8;
+    /// How many bytes a second the server is to send over this connection at most, in the place of the request id; all
+    /// ones: as many as it can. Nothing else, and no answer.
+    pub const PACE: u8 = 16;
 }
 
 /// A decoded header.

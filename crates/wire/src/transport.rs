@@ -125,6 +125,30 @@ pub enum Presence {
     Unknown,
 }
 
+/// A line that carries little, with servers beyond it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Line {
+    /// As its user calls it.
+    pub name: String,
+    /// Of the servers beyond it.
+    pub addresses: Vec<String>,
+    /// Bytes a second that may be sent over it.
+    pub send: u64,
+    /// Bytes a second that may be received over it.
+    pub receive: u64,
+}
+
+/// Which way bulk passes over a line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LineUsed {
+    /// Of the line.
+    pub name: String,
+    /// Some is sent.
+    pub sent: bool,
+    /// Some was asked for, and comes.
+    pub received: bool,
+}
+
 /// Carries requests to servers.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request to `address` (`host:port`) and returns without waiting for the answer; the bytes may be reused
@@ -224,6 +248,15 @@ pub trait Transport: Send + Sync + 'static {
     /// Goes through the door that a data server of this machine announced.
     fn visit(&self, _door: &[u8], _deadline_ns: u64) -> Result<Visit, Fault> {
         Err(Fault::new(Code::Unsupported, "this transport knows no local doors"))
+    }
+
+    /// From now on these are the lines that carry little, instead of those named before. A transport with connections
+    /// sends no more over them than they carry, so that short requests do not wait behind long ones.
+    fn set_lines(&self, _lines: &[Line]) {}
+
+    /// Which lines bulk passes over now.
+    fn used_lines(&self) -> Vec<LineUsed> {
+        Vec::new()
     }
 
     /// Ends every wait for an answer, now and from now on: all requests fail with `Cancelled`. For a process that is to

@@ -167,6 +167,7 @@ impl ClusterDirectory {
             descriptors_max: None,
             meta: None,
             zones: BTreeMap::new(),
+            line: Vec::new(),
             data: None,
             copy: CopySection::default(),
             luarpc: None,

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use vazao_client::config::is_address;
 use vazao_model::Role;
+use vazao_model::line::Line;
 use vazao_model::zone::{self, ZoneRanges};
 
 /// What `node.toml` says.
@@ -58,6 +59,9 @@ pub(crate) struct NodeConfig {
     /// For the role "meta": of each zone the ranges of addresses of nodes and clients that name none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) zones: BTreeMap<String, Vec<String>>,
+    /// For the role "meta": lines between zones that carry little.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) line: Vec<LineSection>,
     /// For the role "data".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataSection>,
@@ -95,6 +99,16 @@ impl From<RoleName> for Role {
             RoleName::Area => Role::Area,
         }
     }
+}
+
+/// `[[line]]`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LineSection {
+    /// At its ends.
+    pub(crate) zones: [String; 2],
+    /// What it carries each way: "2 Mb/s".
+    pub(crate) rate: String,
 }
 
 /// `[meta]`.
@@ -276,6 +290,7 @@ impl NodeConfig {
             zone::check_name(&self.zone)?;
         }
         ZoneRanges::new(&self.zones).map_err(|why| format!("section [zones]: {why}"))?;
+        self.lines().map_err(|why| format!("section [[line]]: {why}"))?;
         if self.roles.is_empty() {
             return Err(
                 "roles is empty; write roles = [\"meta\"], [\"data\"], [\"area\"] or several".to_owned()
@@ -290,6 +305,15 @@ impl NodeConfig {
         self.check_addresses()
     }
 
+    /// The lines between zones.
+    pub(crate) fn lines(&self) -> Result<Vec<Line>, String> {
+        let read = |section: &LineSection| {
+            section.rate.parse().map(|rate| Line { zones: section.zones.clone(), rate })
+        };
+        let lines = self.line.iter().map(read).collect::<Result<Vec<Line>, String>>()?;
+        Line::check_all(&lines).map(|()| lines)
+    }
+
     /// A section that no role uses would be left aside without a word, and with it the disks that it names.
     fn check_sections(&self) -> Result<(), String> {
         let unused = |section: &str, role: &str| {
@@ -301,6 +325,7 @@ impl NodeConfig {
             (true, None) => return Err("role meta needs a section [meta] with directory = \"…\"".to_owned()),
             (false, Some(_)) => return Err(unused("meta", "meta")),
             (false, None) if !self.zones.is_empty() => return Err(unused("zones", "meta")),
+            (false, None) if !self.line.is_empty() => return Err(unused("[line]", "meta")),
             _ => {}
         }
         let targets = self.data.as_ref().map(|data| data.targets.len());

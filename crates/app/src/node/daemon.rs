@@ -283,6 +283,7 @@ fn open_meta(
         address: address.to_owned(),
         zone: config.zone.clone(),
         zones: ZoneRanges::new(&config.zones).map_err(Failure::new)?,
+        lines: config.lines().map_err(Failure::new)?,
         roles: config.roles.iter().map(|role| Role::from(*role)).collect(),
         run,
         ..MetaOptions::default()

@@ -114,6 +114,48 @@ fn nodes_and_clients_that_name_no_zone_are_in_that_of_their_address() {
     assert!(said.contains("section [zones] is used by the role meta"), "{said}");
 }
 
+/// A stat beside a file that was written over 2 Mb/s waited for 300 ms: its router's queue was full of that file.
+#[test]
+fn over_a_line_that_carries_little_no_more_is_sent() {
+    let cluster = Cluster::unstarted();
+    cluster.up(&["--data-servers", "2", "--zones", "rio,bra"]);
+    cluster.down();
+    let append = |node: &str, section: &str| {
+        let file = cluster.dir().join("nodes").join(node).join("node.toml");
+        let text = std::fs::read_to_string(&file).expect("it has one");
+        std::fs::write(&file, format!("{text}\n{section}\n")).expect("written");
+        text
+    };
+    let up = || {
+        let mut up = std::process::Command::new(crate::support::VAZAO);
+        up.arg("up").arg("--dir").arg(cluster.dir()).arg("--detach");
+        failed(vazao_testing::programs::RunBounded::run_bounded(&mut up), 1)
+    };
+    let line = |rate: &str| format!("[[line]]\nzones = [\"rio\", \"bra\"]\nrate = \"{rate}\"");
+    for (node, section, word) in [
+        ("meta1", line("2 MB/s"), "write one as"),
+        ("meta1", line("1 kb/s"), "at least 64 kb/s"),
+        ("data1", line("2 Mb/s"), "is used by the role meta"),
+    ] {
+        let before = append(node, &section);
+        let said = up();
+        assert!(said.contains("[[line]]") && said.contains(word), "{said}");
+        std::fs::write(cluster.dir().join("nodes").join(node).join("node.toml"), before).expect("written");
+    }
+    append("meta1", &line("16 Mb/s"));
+    cluster.up(&[]);
+    cluster.ok(&["mkdir", "vz:/bra"]);
+    cluster.ok(&["layout", "vz:/bra", "--place", "zone=bra"]);
+    let file = noise_file(&cluster.local("f"), 4_000_000);
+    let begun = std::time::Instant::now();
+    cluster.ok(&["cp", &file, "vz:/bra/f", "--zone", "rio"]);
+    // The line carries 2 MB/s: in two seconds it is not through, however fast this machine is.
+    assert!(begun.elapsed() > std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
+    let back = cluster.local("back");
+    cluster.ok(&["cp", "vz:/bra/f", back.to_str().expect("UTF-8"), "--zone", "rio"]);
+    assert!(std::fs::read(&back).expect("written") == std::fs::read(&file).expect("written"));
+}
+
 /// Which line between two sites is full could only be guessed from the servers' rates.
 #[test]
 fn top_shows_what_moves_between_zones() {

@@ -87,6 +87,7 @@ impl Heartbeat {
             measures: is_watched.then(|| (&core.reported()).into()),
             covers_round: Some(covers_round),
             open,
+            lines: core.servers.used_lines(),
         };
         let asked_ns = core.context.clock.steady_ns();
         let response = match core.meta.ask_until::<op::RenewSession>(&request, deadline_ns) {
@@ -107,6 +108,7 @@ impl Heartbeat {
         if let Some(map) = response.map {
             core.servers.install_map(map)?;
         }
+        core.servers.learn_line_shares(&response.lines);
         let (held, not_held): (Vec<u64>, Vec<u64>) =
             response.orphans.iter().partition(|&&inode| self.may_hold_unlinked(core, inode));
         let can_let_go = !not_held.is_empty();

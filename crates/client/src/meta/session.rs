@@ -177,6 +177,7 @@ impl MetaService {
             self.servers.install_map(map)?;
         }
         *self.zone_here.lock() = response.zone;
+        self.servers.learn_lines(&self.zone(), &response.lines);
         if expired != 0 {
             tracing::warn!("the session with the metadata service had expired; a new one was opened");
         }
@@ -262,7 +263,8 @@ impl MetaService {
         let session = self.session.id();
         let epoch = self.servers.routes().map.epoch.0;
         let asked_ns = self.context.clock.steady_ns();
-        let request = proto::RenewSessionRequest { session, epoch, ..Default::default() };
+        let lines = self.servers.used_lines();
+        let request = proto::RenewSessionRequest { session, epoch, lines, ..Default::default() };
         match self.ask_until::<op::RenewSession>(&request, deadline_ns) {
             Ok(_) => {
                 self.session.renewed(asked_ns);

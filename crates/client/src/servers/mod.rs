@@ -1,6 +1,7 @@
 //! The servers of the cluster as this client knows them: where each is, and which do not answer.
 
 mod door;
+mod lines;
 mod outages;
 mod pace;
 mod routes;
@@ -13,6 +14,7 @@ pub(crate) use unresponsive::is_silence;
 
 use crate::core::Context;
 use crate::{Error, Result};
+use lines::Lines;
 use outages::Outages;
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -26,12 +28,13 @@ pub(crate) struct Servers {
     routes: RwLock<Arc<Routes>>,
     unresponsive: UnresponsiveServers,
     outages: Outages,
+    lines: Lines,
 }
 
 impl Servers {
     pub(crate) fn new(context: Arc<Context>) -> Servers {
         let (unresponsive, outages) = (UnresponsiveServers::default(), Outages::default());
-        Servers { context, routes: RwLock::default(), unresponsive, outages }
+        Servers { context, routes: RwLock::default(), unresponsive, outages, lines: Lines::default() }
     }
 
     pub(crate) fn routes(&self) -> Arc<Routes> {
@@ -84,6 +87,8 @@ impl Servers {
         }
         *routes = Arc::new(Routes::new(ClusterMap::from(map), &routes));
         self.note_map();
+        drop(routes);
+        self.set_lines();
         Ok(())
     }
 }

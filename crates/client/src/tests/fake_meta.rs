@@ -207,6 +207,7 @@ impl MetaState {
         self.next += 1;
         self.sessions.insert(self.next);
         Ok(proto::OpenSessionResponse {
+            lines: Vec::new(),
             session: self.next,
             lease_ms: 1000,
             slots: 4,

@@ -150,7 +150,8 @@ impl<'a> Testbed<'a> {
         let meta_address = format!("{}:{PORT}", meta.address());
         self.write("client.toml", &format!("meta = [\"{meta_address}\"]\nkey_file = \"cluster.key\"\n"))?;
         let zone = plan.second_site.map_or(String::new(), |site| zone_line(site.zone(1, 0)));
-        let rest = format!("{zone}roles = [\"meta\"]\n[meta]\ndirectory = \"meta\"\n");
+        let line = plan.second_site.map_or(String::new(), |site| line_section(site.line));
+        let rest = format!("{zone}roles = [\"meta\"]\n[meta]\ndirectory = \"meta\"\n{line}");
         self.daemon("meta1", &meta, &rest, None)?;
         self.wait_ready("meta1")?;
         for number in 1..=plan.data_servers {
@@ -492,6 +493,12 @@ fn no_daemon(name: &str) -> Error {
 
 fn zone_line(zone: &str) -> String {
     format!("zone = \"{zone}\"\n")
+}
+
+/// What the metadata service is told of the line between the sites.
+fn line_section(rate: BitsPerSecond) -> String {
+    let [a, b] = ZONES;
+    format!("[[line]]\nzones = [\"{a}\", \"{b}\"]\nrate = \"{} kb/s\"\n", rate.0 / 1_000)
 }
 
 /// What a data server's configuration says beyond its name and address.

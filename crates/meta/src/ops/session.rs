@@ -10,6 +10,7 @@ use crate::service::MetaService;
 use crate::service::fault::Outcome;
 use crate::sessions;
 use vazao_model::ids::ROOT;
+use vazao_model::line::Line;
 use vazao_model::{Code, InodeId, SessionId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -42,7 +43,12 @@ pub(crate) fn open(
         map: Some(service.map_message()),
         volume_layout: Some(layout::effective(root.hint.as_ref())?.into()),
         zone: service.zone_at(&request.address),
+        lines: service.lines().iter().map(line).collect(),
     })
+}
+
+fn line(line: &Line) -> proto::Line {
+    proto::Line { zones: line.zones.to_vec(), bits_per_s: line.rate.0 }
 }
 
 /// Writes the record of a new session. Returns the root directory.
@@ -89,7 +95,8 @@ pub(crate) fn renew(
     let tells =
         request.covers_round.map(|covers| service.part().opens.renewed(session, covers, &request.open));
     let round = tells.unwrap_or_default();
-    Ok(proto::RenewSessionResponse { map, orphans, report_measures, round })
+    let lines = service.sessions().lines.share(session, &request.lines, now_ns);
+    Ok(proto::RenewSessionResponse { map, orphans, report_measures, round, lines })
 }
 
 /// The next orphans after `asked_last`, starting over at the end.

@@ -51,6 +51,7 @@ use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
+use vazao_model::line::Line;
 use vazao_model::zone::ZoneRanges;
 use vazao_model::{GroupId, InodeId, Role, TargetId, limits};
 use vazao_wire::pool::Pool;
@@ -71,6 +72,8 @@ pub struct MetaOptions {
     pub zone: String,
     /// Zones of nodes and clients that name none.
     pub zones: ZoneRanges,
+    /// Lines between zones that carry little.
+    pub lines: Vec<Line>,
     /// What this process does. With [`Role::Data`] it reports its targets itself, soon after it serves.
     pub roles: Vec<Role>,
     /// Threads for syncs and checkpoints, or none.
@@ -97,6 +100,7 @@ impl Default for MetaOptions {
             address: "127.0.0.1:0".to_owned(),
             zone: String::new(),
             zones: ZoneRanges::default(),
+            lines: Vec::new(),
             roles: vec![Role::Meta],
             background: Background::Threads,
             seed: None,
@@ -147,6 +151,7 @@ pub struct MetaService {
     waiters: Pool,
     this: This,
     zones: ZoneRanges,
+    lines: Vec<Line>,
     /// The last logged failure of each background task.
     tick_failures: Mutex<BTreeMap<&'static str, String>>,
 }
@@ -216,6 +221,7 @@ impl MetaService {
             clock,
             this: This::new(),
             zones: options.zones.clone(),
+            lines: options.lines.clone(),
             tick_failures: Mutex::default(),
         };
         service.history = service.begin_history(found)?;
@@ -490,6 +496,11 @@ impl MetaService {
     /// The zone of an address, which may come with a port; empty: in none.
     pub(crate) fn zone_at(&self, address: &str) -> String {
         self.zones.zone_at(address).unwrap_or_default().to_owned()
+    }
+
+    /// Lines between zones that carry little.
+    pub(crate) fn lines(&self) -> &[Line] {
+        &self.lines
     }
 
     /// What a node announces, with the zone of its address where it names none.

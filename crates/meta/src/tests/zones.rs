@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use vazao_disk::MemoryDisk;
+use vazao_model::line::{BitsPerSecond, Line};
 use vazao_model::zone::ZoneRanges;
 use vazao_model::{Code, InodeId};
 use vazao_wire::service::Fault;
@@ -311,4 +312,33 @@ fn a_session_and_a_node_are_told_apart_by_the_ranges_of_the_cluster() {
         let found = map.nodes.iter().find(|node| node.name == name).unwrap();
         assert_eq!(found.zone, expected, "{name}");
     }
+}
+
+/// Each client sends no more over a line than its share of what that carries: it has to know both.
+#[test]
+fn sessions_hear_of_the_lines_and_of_those_that_share_one() {
+    let line = Line { zones: ["rio".to_owned(), "bra".to_owned()], rate: BitsPerSecond(2_000_000) };
+    let options = MetaOptions { lines: vec![line], ..options("memory") };
+    let world = World::on(Arc::new(MemoryDisk::new(1)), options);
+    let open = || world.call::<op::OpenSession>(&proto::OpenSessionRequest::default()).unwrap();
+    let opened = open();
+    let expected = proto::Line { zones: vec!["rio".to_owned(), "bra".to_owned()], bits_per_s: 2_000_000 };
+    assert_eq!(opened.lines, [expected]);
+    let (one, other) = (opened.session, open().session);
+    let renew = |session: u64, uses: &[(&str, &str)]| -> Vec<u32> {
+        let told = |&(from, to): &(&str, &str)| proto::LineUse {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            sessions: 0,
+        };
+        let lines = uses.iter().map(told).collect();
+        let request = proto::RenewSessionRequest { session, lines, ..Default::default() };
+        let told = world.call::<op::RenewSession>(&request).unwrap().lines;
+        told.iter().map(|line| line.sessions).collect()
+    };
+    assert_eq!(renew(one, &[("rio", "bra")]), [1]);
+    assert_eq!(renew(other, &[("rio", "bra"), ("bra", "rio")]), [2, 1]);
+    let closed = world.call::<op::CloseSession>(&proto::CloseSessionRequest { session: one });
+    closed.unwrap();
+    assert_eq!(renew(other, &[("rio", "bra")]), [1]);
 }

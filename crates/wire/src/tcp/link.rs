@@ -6,6 +6,7 @@
 use super::buffers::SharedPool;
 use super::in_flight::InFlight;
 use super::inbound::{Frame, Inbound};
+use super::lines::{Pace, UNPACED};
 use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
 use super::socket::Socket;
 use super::watched::{Entry, Watched};
@@ -65,7 +66,7 @@ struct Table {
 
 /// An authenticated connection.
 ///
-/// - Lock order: `sending`, `inbound`, `table`. No lock is held while a completion runs.
+/// - Lock order: `sending`, `inbound`, `table`; `send_pace` is the last of any. No lock is held while a completion runs.
 /// - `Table::led` says that a thread leads, which means that it receives or polls for all. After the handshake
 ///   only the leader locks `inbound`.
 /// - A leader that leaves must pass the lead on ([`pass_on_lead`]), or lead again soon.
@@ -84,7 +85,12 @@ pub(super) struct Link {
     accounts: Arc<Accounts>,
     watch: Arc<SlowRequestWatchdog>,
     is_hung_up: Arc<AtomicBool>,
-    sending: Mutex<()>,
+    /// A thread receives for it, whether anything waits or not.
+    has_receiver: AtomicBool,
+    /// The pace that the server was told, which changes while this end sends only.
+    sending: Mutex<u64>,
+    /// That of this end.
+    send_pace: Mutex<u64>,
     inbound: Mutex<Inbound>,
     table: Mutex<Table>,
 }
@@ -136,7 +142,9 @@ impl Link {
             accounts: parts.accounts,
             watch: parts.watch,
             is_hung_up: parts.is_hung_up,
-            sending: Mutex::default(),
+            has_receiver: AtomicBool::new(false),
+            sending: Mutex::new(UNPACED),
+            send_pace: Mutex::new(UNPACED),
             inbound: Mutex::new(Inbound::new(parts.pool)),
             table: Mutex::default(),
         };
@@ -161,6 +169,59 @@ impl Link {
     /// The handshake's round-trip time.
     pub(super) fn round_trip_ns(&self) -> u64 {
         self.round_trip_ns
+    }
+
+    /// A thread receives for it, as long as it stands.
+    pub(super) fn has_receiver(&self) -> bool {
+        self.has_receiver.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_receiver(&self) {
+        self.has_receiver.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn paced(&self) -> Pace {
+        Pace { send: *self.send_pace.lock(), receive: *self.sending.lock() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn socket(&self) -> &Socket {
+        &self.stream
+    }
+
+    /// Has both ends send at this pace.
+    pub(super) fn pace(self: &Arc<Link>, pace: Pace) {
+        self.pace_sending(pace.send);
+        self.tell_pace(self.sending.lock(), pace.receive);
+    }
+
+    /// The same, but for the server's end while a request is being sent.
+    pub(super) fn pace_if_free(self: &Arc<Link>, pace: Pace) {
+        self.pace_sending(pace.send);
+        if let Some(sending) = self.sending.try_lock() {
+            self.tell_pace(sending, pace.receive);
+        }
+    }
+
+    fn pace_sending(&self, bytes_per_s: u64) {
+        let mut present = self.send_pace.lock();
+        if *present != bytes_per_s {
+            *present = bytes_per_s;
+            self.stream.pace(bytes_per_s);
+        }
+    }
+
+    fn tell_pace(self: &Arc<Link>, mut sending: MutexGuard<'_, u64>, bytes_per_s: u64) {
+        if std::mem::replace(&mut *sending, bytes_per_s) == bytes_per_s {
+            return;
+        }
+        let header = Header { flags: flags::PACE, request_id: bytes_per_s, ..Header::default() };
+        let until_ns = self.clock.now_ns() + PACE_NS_MAX;
+        // Not after the next pace of another thread.
+        let sent = self.send_while_sending(&sending, [&header.encode(), &[], &[]], until_ns, None);
+        drop(sending);
+        self.end_sending(sent);
     }
 
     fn named(&self, fault: Fault) -> Fault {
@@ -257,6 +318,11 @@ impl Link {
 
     fn timeout(&self, asked: &Asked) -> RequestTimeout<'_> {
         RequestTimeout::new(&self.watch, &self.clock, &self.address, asked)
+    }
+
+    /// No request is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.table.lock().requests == 0
     }
 
     /// True while at most half of the credits are in use.
@@ -593,9 +659,19 @@ impl Link {
         &self,
         parts: [&[u8]; 3],
         deadline_ns: u64,
+        timeout: Option<&mut RequestTimeout<'_>>,
+    ) -> Result<bool, Fault> {
+        let sending = self.sending.lock();
+        self.send_while_sending(&sending, parts, deadline_ns, timeout)
+    }
+
+    fn send_while_sending(
+        &self,
+        _sending: &MutexGuard<'_, u64>,
+        parts: [&[u8]; 3],
+        deadline_ns: u64,
         mut timeout: Option<&mut RequestTimeout<'_>>,
     ) -> Result<bool, Fault> {
-        let _sending = self.sending.lock();
         let mut has_received = false;
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let mut sent = 0;
@@ -729,6 +805,9 @@ const TENDED_WAIT_NS: u64 = WAIT_IN_RECEIVE_NS + WAIT_IN_RECEIVE_NS / 4;
 
 /// After its deadline a leader still takes what has arrived, but not what keeps arriving for others.
 const LATE_RECEIVES_MAX: u32 = 64;
+
+/// A pace that cannot be sent within this time, behind what a slow line has to take first: the same.
+const PACE_NS_MAX: u64 = 30_000_000_000;
 
 /// A cancel that cannot be sent within this time means that the connection is stuck.
 const CANCEL_NS_MAX: u64 = 1_000_000_000;

@@ -4,6 +4,7 @@ use super::ahead::FAR_NS;
 use super::buffers::SharedPool;
 use super::dial::dial;
 use super::in_flight::{Failed, InFlight};
+use super::lines::{Bulk, Pace, PacedLine};
 use super::link::{Link, LinkParts, Outgoing};
 use super::receiver;
 use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
@@ -15,7 +16,7 @@ use crate::key::ClusterKey;
 use crate::local::Visit;
 use crate::operation::Method;
 use crate::service::{Fault, RequestId};
-use crate::transport::{Completion, OnSlow, Pending, Presence, Transport};
+use crate::transport::{Completion, Line, LineUsed, OnSlow, Pending, Presence, Transport};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -60,6 +61,8 @@ pub struct TcpTransport {
     /// All waits for answers end: the process stops.
     is_hung_up: Arc<AtomicBool>,
     next_id: AtomicU64,
+    /// Those that carry little.
+    lines: Mutex<Vec<Arc<PacedLine>>>,
 }
 
 impl std::fmt::Debug for TcpTransport {
@@ -88,6 +91,9 @@ pub(super) struct Peer {
     unanswered: UnansweredConnects,
     /// This machine's address towards it, as last found out.
     source: Mutex<Option<IpAddr>>,
+    /// The line that it is beyond, if that carries little.
+    line: RwLock<Option<Arc<PacedLine>>>,
+    is_beyond_line: AtomicBool,
 }
 
 /// Where one of the connections to a server is.
@@ -119,6 +125,44 @@ impl Peer {
             distance_ns: AtomicU64::new(u64::MAX),
             unanswered: UnansweredConnects::default(),
             source: Mutex::default(),
+            line: RwLock::default(),
+            is_beyond_line: AtomicBool::new(false),
+        }
+    }
+
+    /// Says beyond which line it is, if any.
+    fn set_line(&self, line: Option<&Arc<PacedLine>>) {
+        self.is_beyond_line.store(line.is_some(), Ordering::Relaxed);
+        let before = std::mem::replace(&mut *self.line.write(), line.cloned());
+        if line.is_none()
+            && before.is_some()
+            && let Some(link) = self.bulk_place().usable()
+        {
+            link.pace(Pace::NONE);
+        }
+    }
+
+    fn line(&self) -> Option<Arc<PacedLine>> {
+        if !self.is_beyond_line.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.line.read().clone()
+    }
+
+    /// Where bulk goes when it is beyond a line that carries little.
+    pub(super) fn bulk_place(&self) -> &Place {
+        &self.links[self.bulk_number()]
+    }
+
+    fn bulk_number(&self) -> usize {
+        self.links.len() - 1
+    }
+
+    /// The connections by TCP for all that is not bulk: all, or those beside that for bulk.
+    pub(super) fn common_links(&self) -> &[Place] {
+        match self.is_beyond_line.load(Ordering::Relaxed) {
+            true => &self.links[..self.bulk_number().max(1)],
+            false => &self.links,
         }
     }
 
@@ -133,7 +177,7 @@ impl Peer {
     /// The calling thread's place. On this machine that depends on the core it is on.
     pub(super) fn at(&self) -> At {
         if !self.is_local.load(Ordering::Relaxed) {
-            return At::Remote(thread_number() % self.links.len());
+            return At::Remote(thread_number() % self.common_links().len());
         }
         let of_core = self.local.len() / self.cores;
         At::Local(socket::current_core() % self.cores * of_core + thread_number() % of_core)
@@ -252,6 +296,7 @@ impl TcpTransport {
             watched: Arc::default(),
             is_hung_up: Arc::default(),
             next_id: AtomicU64::new(random_start()),
+            lines: Mutex::default(),
         })
     }
 
@@ -276,6 +321,12 @@ impl TcpTransport {
     }
 
     fn link(&self, peer: &Arc<Peer>, request: &Outgoing<'_>) -> Result<Arc<Link>, Fault> {
+        if let Some(line) = peer.line()
+            && let Some(bulk) = Bulk::of(request)
+            && !peer.is_local.load(Ordering::Relaxed)
+        {
+            return self.bulk_link(peer, &line, bulk, request);
+        }
         let at = peer.at();
         if peer.round_trip_ns.load(Ordering::Relaxed) > FAR_NS
             && let Some(link) = self.far_link(peer, at, request.attachment.len())
@@ -283,6 +334,24 @@ impl TcpTransport {
             return Ok(link);
         }
         self.link_at(peer, at, socket::current_core(), request.sent_by_ns, Some(Asked::of(request)))
+    }
+
+    /// The connection for bulk to a server beyond a line, at its share of that.
+    fn bulk_link(
+        &self,
+        peer: &Arc<Peer>,
+        line: &PacedLine,
+        bulk: Bulk,
+        request: &Outgoing<'_>,
+    ) -> Result<Arc<Link>, Fault> {
+        let at = At::Remote(peer.bulk_number());
+        let core = socket::current_core();
+        let link = self.link_at(peer, at, core, request.sent_by_ns, Some(Asked::of(request)))?;
+        if !link.has_receiver() {
+            receiver::assist(&link);
+        }
+        link.pace(line.enter(peer, bulk, self.clock.now_ns()));
+        Ok(link)
     }
 
     /// The connection at a place, which is made where there is none. The request that waits for it, if one does, is
@@ -514,6 +583,28 @@ impl TcpTransport {
         }
     }
 
+    /// Says which servers are beyond which line.
+    fn set_peers_beyond(&self, lines: &[Line]) {
+        let beyond: Vec<(Vec<Arc<Peer>>, Arc<PacedLine>)> = {
+            let mut known = self.lines.lock();
+            let present = lines.iter().map(|line| {
+                let is_it = |known: &&Arc<PacedLine>| known.name() == line.name;
+                let paced = known.iter().find(is_it).cloned();
+                let paced = paced.unwrap_or_else(|| Arc::new(PacedLine::new(&line.name)));
+                (line.addresses.iter().map(|address| self.peer(address)).collect(), paced)
+            });
+            let present: Vec<_> = present.collect();
+            *known = present.iter().map(|(_, paced)| Arc::clone(paced)).collect();
+            present
+        };
+        let peers: Vec<Arc<Peer>> = self.peers.read().values().map(Arc::clone).collect();
+        for peer in peers {
+            let is_beyond = |(peers, _): &&(Vec<Arc<Peer>>, _)| peers.iter().any(|it| Arc::ptr_eq(it, &peer));
+            peer.set_line(beyond.iter().find(is_beyond).map(|(_, paced)| paced));
+        }
+        beyond.iter().zip(lines).for_each(|((_, paced), line)| paced.set_rates(line));
+    }
+
     fn new_id(&self, method: Method, address: &str) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         tracing::trace!(request = %RequestId(id), method = method.name(), address, "request");
@@ -525,12 +616,11 @@ impl Drop for TcpTransport {
     fn drop(&mut self) {
         // Their receiver threads keep the connections alive.
         let peers = self.peers.get_mut();
-        let tended = peers.values().flat_map(|peer| &peer.tended).map(|place| (place, 0));
+        let tended = peers.values().flat_map(|peer| &peer.tended);
         // A connection within a busy machine may have had a slow handshake, and so a receiver thread, too.
-        let far = peers.values().flat_map(|peer| peer.links.iter().chain(&peer.local));
-        let far = far.map(|place| (place, FAR_NS));
-        for (place, beyond_ns) in tended.chain(far) {
-            let link = place.link.lock().take_if(|link| link.round_trip_ns() >= beyond_ns);
+        let others = peers.values().flat_map(|peer| peer.links.iter().chain(&peer.local));
+        for place in tended.chain(others) {
+            let link = place.link.lock().take_if(|link| link.has_receiver());
             if let Some(link) = link {
                 link.break_off(&Fault::new(Code::Disconnected, "the client was closed"));
             }
@@ -664,6 +754,15 @@ impl Transport for TcpTransport {
 
     fn visit(&self, door: &[u8], deadline_ns: u64) -> Result<Visit, Fault> {
         Visit::begin(door, &self.key, Arc::clone(&self.clock), deadline_ns)
+    }
+
+    fn set_lines(&self, lines: &[Line]) {
+        self.set_peers_beyond(lines);
+    }
+
+    fn used_lines(&self) -> Vec<LineUsed> {
+        let now_ns = self.clock.now_ns();
+        self.lines.lock().iter().filter_map(|line| line.used(now_ns)).collect()
     }
 
     fn hang_up(&self) {

@@ -18,7 +18,9 @@ fn begin(link: &Arc<Link>) -> std::io::Result<()> {
         }
     };
     let thread = std::thread::Builder::new().name("vazao-answers".to_owned()).stack_size(STACK_BYTES);
-    thread.spawn(tend).map(drop)
+    thread.spawn(tend)?;
+    link.set_receiver();
+    Ok(())
 }
 
 /// Has a thread receive over `link` until the connection fails or is broken off.

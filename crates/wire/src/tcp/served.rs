@@ -58,6 +58,9 @@ const FIRST_BYTES: usize = 80 * 1024;
 /// A full one becomes so many times as long, or as long as the request. The usual writes of 256 KiB need one step.
 const GROWTH: usize = 4;
 
+/// Slower nothing is sent, whatever a client asks for: its answers take memory meanwhile.
+const PACE_MIN: u64 = 4 * 1024;
+
 enum Phase {
     Hello,
     Proof(ServerHandshake),
@@ -480,6 +483,10 @@ impl Served {
         attachment: &[u8],
         around: &mut Surroundings<'_>,
     ) -> Result<(), Close> {
+        if header.has(flags::PACE) {
+            self.stream.pace(header.request_id.max(PACE_MIN));
+            return Ok(());
+        }
         if header.has(flags::CANCEL) {
             self.cancel(header.request_id, around);
             return Ok(());

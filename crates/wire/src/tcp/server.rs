@@ -143,6 +143,11 @@ impl Server {
         &self.shared.bounds
     }
 
+    #[cfg(test)]
+    pub(super) fn paces(&self) -> Vec<u64> {
+        self.shared.watched.paces()
+    }
+
     /// Those connected, by host, with what the kernel counts for their connections.
     pub fn peers(&self) -> Vec<Peer> {
         self.shared.watched.peers()

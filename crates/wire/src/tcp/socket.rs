@@ -7,6 +7,7 @@
 //! else that a short request does (docs/decisions/local-entrances.md).
 
 use super::dial::is_way_lost;
+use super::pacing;
 use rustix::net::{
     AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recv,
     shutdown, socket_with, sockopt,
@@ -71,6 +72,13 @@ impl Socket {
     /// Whether nothing gets through to the peer any more. Within one machine everything does.
     pub(super) fn is_way_lost(&self) -> bool {
         self.tcp().is_some_and(is_way_lost)
+    }
+
+    /// Has the kernel send so many bytes a second at most; within one machine it does not matter.
+    pub(super) fn pace(&self, bytes_per_s: u64) {
+        if let Some(stream) = self.tcp() {
+            pacing::set(stream, bytes_per_s);
+        }
     }
 
     /// Limits how long a receive that waits does so.

@@ -51,6 +51,14 @@ impl Watched {
         Entry { watched: Arc::clone(self), id }
     }
 
+    /// How fast those that are paced send at most.
+    #[cfg(test)]
+    pub(super) fn paces(&self) -> Vec<u64> {
+        let open = self.open.lock();
+        let paces = open.values().filter_map(|open| open.stream.tcp()).map(super::pacing::get);
+        paces.filter(|pace| *pace != super::lines::UNPACED).collect()
+    }
+
     /// The kernel's counters, by peer.
     pub(super) fn peers(&self) -> Vec<Peer> {
         let mut peers: BTreeMap<String, Peer> = BTreeMap::new();

@@ -153,6 +153,7 @@ impl Plan {
             descriptors_max: None,
             meta: None,
             zones: BTreeMap::new(),
+            line: Vec::new(),
             data,
             luarpc: None,
             copy: CopySection { listen: Some(format!("{bound}:{copy_port}")), ..CopySection::default() },

@@ -1,0 +1,199 @@
+//! Lines that carry little: what is sent over one is paced, so that nothing waits in the queue before it.
+//!
+//! TCP fills the queue of the router before a line, whatever its length, and a short request waits there behind all of
+//! it. Who knows what the line carries can send a little less: then the queue stays empty.
+//!
+//! - *Bulk* are requests and answers of more than [`BULK_BYTES`]. It goes by one connection to each server beyond the
+//!   line, which nothing else uses and which the kernel paces: what a client sends, by itself; what a server sends,
+//!   because the client says so over that connection ([`flags::PACE`](crate::frame::flags::PACE)).
+//! - The servers beyond a line that bulk comes from, or goes to, at the same time get equal shares of it.
+//!
+//! Lock order: `users`, then those of a [`Link`](super::link::Link).
+
+use super::link::Outgoing;
+use super::peer::Peer;
+use crate::operation::Method;
+use crate::proto;
+use crate::transport::{Line, LineUsed};
+use parking_lot::Mutex;
+use prost::Message;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Longer requests and answers are bulk. Shorter ones pass beside it.
+pub(super) const BULK_BYTES: u64 = 64 * 1024;
+
+/// A server has its share for so long after what was asked of it should have passed.
+const REST_NS: u64 = 1_000_000_000;
+
+/// The pace of a connection that has none.
+pub(super) const UNPACED: u64 = u64::MAX;
+
+/// What a connection is to carry each way, in bytes a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Pace {
+    pub(super) send: u64,
+    pub(super) receive: u64,
+}
+
+impl Pace {
+    pub(super) const NONE: Pace = Pace { send: UNPACED, receive: UNPACED };
+}
+
+/// Bulk that a request brings and asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Bulk {
+    send_bytes: u64,
+    receive_bytes: u64,
+}
+
+impl Bulk {
+    /// `None`: neither is bulk.
+    pub(super) fn of(request: &Outgoing<'_>) -> Option<Bulk> {
+        let asked = match request.method {
+            Method::Read => proto::ReadRequest::decode(request.message).map(|read| u64::from(read.length)),
+            Method::ReadList => proto::ReadListRequest::decode(request.message)
+                .map(|read| read.ranges.iter().map(|range| u64::from(range.length)).sum()),
+            _ => Ok(0),
+        };
+        let only_bulk = |bytes: u64| if bytes > BULK_BYTES { bytes } else { 0 };
+        let send_bytes = only_bulk(request.attachment.len() as u64);
+        // One that does not decode is refused by the server.
+        let receive_bytes = only_bulk(asked.unwrap_or(0));
+        (send_bytes + receive_bytes > 0).then_some(Bulk { send_bytes, receive_bytes })
+    }
+}
+
+/// A server that a direction of a line is shared with.
+struct User {
+    peer: Weak<Peer>,
+    /// When all that it was asked for, or is to be sent, should have passed.
+    until_ns: u64,
+}
+
+/// One direction of a line.
+#[derive(Default)]
+struct Way {
+    bytes_per_s: AtomicU64,
+    users: Mutex<Vec<User>>,
+}
+
+impl Way {
+    /// Enters `bytes` to or from a server. Returns each one's share, and the other servers if it has changed.
+    fn enter(&self, peer: &Arc<Peer>, bytes: u64, now_ns: u64) -> (u64, Vec<Arc<Peer>>) {
+        let mut users = self.users.lock();
+        let before = users.len();
+        let is_it = |user: &User| user.peer.as_ptr() == Arc::as_ptr(peer);
+        users.retain(|user| is_it(user) || now_ns < user.until_ns.saturating_add(REST_NS));
+        if !users.iter().any(is_it) {
+            users.push(User { peer: Arc::downgrade(peer), until_ns: now_ns });
+        }
+        let share = self.share(users.len());
+        if let Some(user) = users.iter_mut().find(|user| is_it(user)) {
+            let ns = u128::from(bytes) * 1_000_000_000 / u128::from(share.max(1));
+            user.until_ns = user.until_ns.max(now_ns).saturating_add(u64::try_from(ns).unwrap_or(u64::MAX));
+        }
+        let others = if users.len() == before { Vec::new() } else { peers(&users) };
+        (share, others)
+    }
+
+    /// What each one has at the moment.
+    fn share_now(&self, peer: &Arc<Peer>) -> u64 {
+        let users = self.users.lock();
+        let is_user = users.iter().any(|user| user.peer.as_ptr() == Arc::as_ptr(peer));
+        if is_user { self.share(users.len()) } else { UNPACED }
+    }
+
+    /// All that was asked of a server has passed, whatever it should have taken.
+    fn rest(&self, peer: &Arc<Peer>, now_ns: u64) {
+        let mut users = self.users.lock();
+        if let Some(user) = users.iter_mut().find(|user| user.peer.as_ptr() == Arc::as_ptr(peer)) {
+            user.until_ns = user.until_ns.min(now_ns);
+        }
+    }
+
+    fn is_used(&self, now_ns: u64) -> bool {
+        let users = self.users.lock();
+        users.iter().filter(|user| now_ns < user.until_ns).any(|user| user.peer.upgrade().is_some())
+    }
+
+    fn share(&self, users: usize) -> u64 {
+        self.bytes_per_s.load(Ordering::Relaxed) / users.max(1) as u64
+    }
+}
+
+fn peers(users: &[User]) -> Vec<Arc<Peer>> {
+    users.iter().filter_map(|user| user.peer.upgrade()).collect()
+}
+
+/// A line as the transport has it.
+pub(super) struct PacedLine {
+    name: String,
+    send: Way,
+    receive: Way,
+}
+
+impl PacedLine {
+    pub(super) fn new(name: &str) -> PacedLine {
+        PacedLine { name: name.to_owned(), send: Way::default(), receive: Way::default() }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it carries from now on.
+    pub(super) fn set_rates(&self, line: &Line) {
+        self.send.bytes_per_s.store(line.send, Ordering::Relaxed);
+        self.receive.bytes_per_s.store(line.receive, Ordering::Relaxed);
+        let mut users = peers(&self.send.users.lock());
+        users.extend(peers(&self.receive.users.lock()));
+        users.iter().for_each(|peer| self.pace(peer));
+    }
+
+    /// Bulk of a server is about to pass: its connection gets its share, and those of the others theirs.
+    pub(super) fn enter(&self, peer: &Arc<Peer>, bulk: Bulk, now_ns: u64) -> Pace {
+        self.note_rest(peer, now_ns);
+        let mut others = Vec::new();
+        if bulk.send_bytes > 0 {
+            others.extend(self.send.enter(peer, bulk.send_bytes, now_ns).1);
+        }
+        if bulk.receive_bytes > 0 {
+            others.extend(self.receive.enter(peer, bulk.receive_bytes, now_ns).1);
+        }
+        others.iter().filter(|other| !Arc::ptr_eq(other, peer)).for_each(|other| self.pace(other));
+        self.pace_of(peer)
+    }
+
+    /// A server that owes no answer uses nothing of the line: more was asked of it than there was.
+    fn note_rest(&self, peer: &Arc<Peer>, now_ns: u64) {
+        if peer.bulk_place().usable().is_some_and(|link| link.is_idle()) {
+            self.send.rest(peer, now_ns);
+            self.receive.rest(peer, now_ns);
+        }
+    }
+
+    fn pace_of(&self, peer: &Arc<Peer>) -> Pace {
+        Pace { send: self.send.share_now(peer), receive: self.receive.share_now(peer) }
+    }
+
+    /// Where that has to wait for what is being sent, the next request does it.
+    fn pace(&self, peer: &Arc<Peer>) {
+        if let Some(link) = peer.bulk_place().usable() {
+            link.pace_if_free(self.pace_of(peer));
+        }
+    }
+
+    /// Whether bulk passes now.
+    pub(super) fn used(&self, now_ns: u64) -> Option<LineUsed> {
+        let mut users = peers(&self.send.users.lock());
+        users.extend(peers(&self.receive.users.lock()));
+        users.iter().for_each(|peer| self.note_rest(peer, now_ns));
+        let (sent, received) = (self.send.is_used(now_ns), self.receive.is_used(now_ns));
+        (sent || received).then(|| LineUsed { name: self.name.clone(), sent, received })
+    }
+}
+
+#[cfg(test)]
+#[path = "lines_tests.rs"]
+mod tests;

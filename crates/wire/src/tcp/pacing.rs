@@ -1,0 +1,55 @@
+//! How fast the kernel sends over a socket: `setsockopt(SO_MAX_PACING_RATE)` (socket(7)).
+//!
+//! One of the two modules of this crate with unsafe code: rustix does not offer this option.
+
+#![allow(unsafe_code, reason = "SO_MAX_PACING_RATE needs setsockopt, which rustix does not offer for it")]
+
+use super::lines::UNPACED;
+use rustix::net::sockopt;
+use std::ffi::{c_int, c_void};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+const SOL_SOCKET: c_int = 1;
+const SO_MAX_PACING_RATE: c_int = 47;
+
+/// Paced below what its line carries, a connection has no use for one that measures the line itself: BBR keeps 90 ms of
+/// it waiting where acknowledgements have to wait (docs/performance.md, "Two sites").
+const CONGESTION_CONTROL: &str = "cubic";
+
+unsafe extern "C" {
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: u32) -> c_int;
+    #[cfg(test)]
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut u32) -> c_int;
+}
+
+/// Has the kernel send `bytes_per_s` of payload at most, or as fast as it likes with [`UNPACED`].
+pub(super) fn set(stream: &TcpStream, bytes_per_s: u64) {
+    if bytes_per_s != UNPACED {
+        // Where that is not allowed it goes on with the one that it has.
+        let _ = sockopt::set_tcp_congestion(stream, CONGESTION_CONTROL);
+    }
+    let value = bytes_per_s;
+    // SAFETY: the descriptor is open for as long as `stream` is borrowed; the kernel reads the eight bytes of `value`,
+    // which lives until the call has returned.
+    let outcome = unsafe {
+        let value = (&raw const value).cast();
+        setsockopt(stream.as_raw_fd(), SOL_SOCKET, SO_MAX_PACING_RATE, value, size_of::<u64>() as u32)
+    };
+    if outcome != 0 {
+        tracing::debug!(error = %std::io::Error::last_os_error(), "a connection cannot be paced");
+    }
+}
+
+/// What [`set`] has set.
+#[cfg(test)]
+pub(super) fn get(stream: &TcpStream) -> u64 {
+    let (mut value, mut length) = (0u64, size_of::<u64>() as u32);
+    // SAFETY: the kernel writes at most `length` bytes to `value`, and their number to `length`.
+    let outcome = unsafe {
+        let value = (&raw mut value).cast();
+        getsockopt(stream.as_raw_fd(), SOL_SOCKET, SO_MAX_PACING_RATE, value, &mut length)
+    };
+    assert_eq!((outcome, length), (0, 8));
+    value
+}
