@@ -74,6 +74,7 @@ impl Core {
                 (peer.local, peer.connections) = (connected.local, connected.connections);
             }
         }
+        measures.links.extend(self.servers.line_links(&peers));
         measures.peers.extend(peers);
         measures.waits = self.context.counters.waits.at(now_ns);
         measures.spent_ns = self.context.counters.spent().into_iter().map(|(_, ns)| ns).collect();

@@ -4,6 +4,8 @@
 use super::Servers;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
+use vazao_meter::measures::{Link, Peer};
 use vazao_model::ClusterMap;
 use vazao_model::line::{BitsPerSecond, Line};
 use vazao_wire::proto;
@@ -45,6 +47,23 @@ impl Known {
             })
         };
         if self.zone.is_empty() { Vec::new() } else { self.lines.iter().filter_map(at_end).collect() }
+    }
+
+    /// The lines that end here as links of this client, one for each direction, with what it has moved over them: so
+    /// they are named as what limits it.
+    fn links(&self, map: &ClusterMap, peers: &[Peer]) -> Vec<Link> {
+        let links = |line: transport::Line| {
+            let beyond = || peers.iter().filter(|peer| line.addresses.contains(&peer.address));
+            let link = |name: String, rate: u64| Link { name, rate: Some(rate as f64), ..Link::default() };
+            let sent_bytes = beyond().map(|peer| peer.written_bytes).sum();
+            let received_bytes = beyond().map(|peer| peer.read_bytes).sum();
+            let name = &line.name;
+            [
+                Link { sent_bytes, ..link(format!("line to zone {name}"), line.send) },
+                Link { received_bytes, ..link(format!("line from zone {name}"), line.receive) },
+            ]
+        };
+        self.here(map).into_iter().flat_map(links).collect()
     }
 
     /// How many share a direction. What one has just ceased to use it is said to use for a renewal more.
@@ -103,9 +122,15 @@ impl Servers {
         used.into_iter().flat_map(directions).collect()
     }
 
+    /// See [`Known::links`].
+    pub(crate) fn line_links(&self, peers: &[Peer]) -> Vec<Link> {
+        let map = Arc::clone(&self.routes().map);
+        self.lines.known.lock().links(&map, peers)
+    }
+
     /// Says to the transport what is known now.
     pub(super) fn set_lines(&self) {
-        let map = std::sync::Arc::clone(&self.routes().map);
+        let map = Arc::clone(&self.routes().map);
         let lines = {
             let known = self.lines.known.lock();
             if known.lines.is_empty() {
@@ -142,6 +167,27 @@ mod tests {
         assert_eq!((lines[1].name.as_str(), lines[1].send), ("sao", 915_000));
         assert_eq!(known("bra").here(&map)[0].addresses, ["a:1"]);
         assert!(known("").here(&map).is_empty() && known("lab").here(&map).is_empty());
+    }
+
+    #[test]
+    fn what_is_moved_over_a_line_is_counted_for_each_direction() {
+        let peer = |address: &str, written_bytes, read_bytes| Peer {
+            address: address.to_owned(),
+            written_bytes,
+            read_bytes,
+            ..Peer::default()
+        };
+        let nodes = vec![node("a:1", "rio"), node("b:1", "bra"), node("b:2", "bra")];
+        let map = ClusterMap { nodes, ..ClusterMap::default() };
+        let peers = [peer("a:1", 1, 2), peer("b:1", 10, 20), peer("b:2", 100, 200)];
+        let links = known("rio").links(&map, &peers);
+        let [to, from] = [&links[0], &links[1]];
+        assert_eq!((to.name.as_str(), to.sent_bytes, to.received_bytes), ("line to zone bra", 110, 0));
+        assert_eq!(
+            (from.name.as_str(), from.sent_bytes, from.received_bytes),
+            ("line from zone bra", 0, 220)
+        );
+        assert_eq!(to.rate, Some(228_750.0));
     }
 
     #[test]
