@@ -465,9 +465,9 @@ impl Shared {
         if is_tick {
             self.tick();
         }
-        if is_beat {
-            self.beat();
-        }
+        let must_report = |(_, service): &(usize, Arc<DataService>)| is_beat || service.must_report();
+        let reporting = self.running_data_servers().filter(must_report);
+        reporting.for_each(|(number, service)| self.beat_one(number, &service));
         self.keep_alive();
     }
 

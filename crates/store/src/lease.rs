@@ -217,6 +217,12 @@ impl Leases {
         proto::MemberGrant { granted, newer, out: is_out }
     }
 
+    /// Whether the group of a question is known, where the one that is asked is of this server.
+    fn knows(&self, question: &proto::MemberQuestion) -> bool {
+        let (of, held) = (TargetId(question.of), self.held.lock());
+        !held.own.contains_key(&of) || held.states.contains_key(&(of, GroupId(question.group)))
+    }
+
     /// Takes the answer to a question that left at `asked`.
     pub(crate) fn take(&self, question: &Question, grant: &proto::MemberGrant, asked: Moment) {
         if let Some(newer) = &grant.newer {
@@ -453,6 +459,9 @@ impl DataService {
         let out: BTreeSet<TargetId> =
             self.targets.iter().filter(|target| is_out(target)).map(|target| target.id()).collect();
         let answer = |question: &proto::MemberQuestion| {
+            if !self.leases.knows(question) {
+                self.unknown_groups.note();
+            }
             self.leases.answer(question, out.contains(&TargetId(question.of)), steady_ns)
         };
         Ok(proto::KeepAliveResponse { grants: request.questions.iter().map(answer).collect() })

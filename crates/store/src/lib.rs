@@ -20,6 +20,7 @@ mod registration;
 mod replication;
 mod service;
 mod targets;
+mod unknown_groups;
 
 pub use error::OpenError;
 pub use lease::MemberView;

@@ -183,7 +183,13 @@ impl DataService {
         Ok(registered)
     }
 
-    /// Reports to the metadata service at `meta_address`. To be called every `limits::HEARTBEAT_MS`.
+    /// True when it is to report at once: it was asked for a placement group that it does not know.
+    pub fn must_report(&self) -> bool {
+        self.unknown_groups.is_due(self.shell.clock().now_ns())
+    }
+
+    /// Reports to the metadata service at `meta_address`. To be called every `limits::HEARTBEAT_MS`, and when it
+    /// [must](DataService::must_report).
     pub fn heartbeat(
         &self,
         transport: &dyn Transport,
@@ -196,6 +202,23 @@ impl DataService {
     /// The same with what `complete` adds to the request. A target that starts is served after the second report, which
     /// follows at once: the first says what is on its disk, the second that its new incarnation is durable there.
     pub fn heartbeat_with(
+        &self,
+        transport: &dyn Transport,
+        meta_address: &str,
+        deadline_ns: u64,
+        complete: &dyn Fn(&mut proto::RegisterNodeRequest),
+    ) -> Result<Registered, Fault> {
+        let is_question = self.unknown_groups.begin();
+        let told_epoch = || self.groups.read().told_epoch();
+        let before = told_epoch();
+        let reported = self.report_until_served(transport, meta_address, deadline_ns, complete);
+        if is_question {
+            self.unknown_groups.end(told_epoch() != before, self.shell.clock().now_ns());
+        }
+        reported
+    }
+
+    fn report_until_served(
         &self,
         transport: &dyn Transport,
         meta_address: &str,

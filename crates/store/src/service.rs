@@ -12,6 +12,7 @@ use crate::options::{MissingTarget, Options};
 use crate::replication::{self, Body, Change, Duty, Replication};
 use crate::targets::Target;
 use crate::targets::{Groups, Targets};
+use crate::unknown_groups::UnknownGroups;
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::cell::RefCell;
@@ -42,6 +43,7 @@ pub struct DataService {
     pub(crate) mark: Mutex<proto::HistoryMark>,
     pub(crate) groups: RwLock<Groups>,
     pub(crate) leases: Leases,
+    pub(crate) unknown_groups: UnknownGroups,
     pub(crate) replication: Replication,
     /// Targets that it had and that are not there.
     pub(crate) missing: Mutex<Vec<MissingTarget>>,
@@ -99,6 +101,7 @@ impl DataService {
             mark,
             groups: RwLock::default(),
             leases,
+            unknown_groups: UnknownGroups::default(),
             replication,
             missing,
             shell,

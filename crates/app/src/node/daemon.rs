@@ -48,7 +48,8 @@ const RETRY_FIRST_MS: u64 = 100;
 /// A registration is over, one way or the other, within this time.
 const REGISTER_MS_MAX: u64 = 5_000;
 
-/// How often a data server looks whether targets have become full.
+/// How often a data server looks whether targets have become full, or whether it was asked for a placement group that
+/// it does not know.
 const NEWS_MS: u64 = 20;
 
 /// One that is not final and no trouble either is repeated this soon.
@@ -529,13 +530,13 @@ impl Node {
     }
 
     /// The same, but no longer than the number of full targets is the one that was reported: a command that looks at
-    /// the space right after a write was refused is not told of the room that there was before.
+    /// the space right after a write was refused is not told of the room that there was before. Nor longer than no
+    /// placement group is asked for that this node does not know.
     fn pause_until_news(&self, milliseconds: u64, full: usize) {
-        if self.data.is_none() {
-            return self.pause(milliseconds);
-        }
+        let Some(data) = &self.data else { return self.pause(milliseconds) };
         let until_ns = self.clock.now_ns() + milliseconds * 1_000_000;
-        while !self.is_stopping() && self.clock.now_ns() < until_ns && self.full_targets() == full {
+        let has_news = || self.full_targets() != full || data.must_report();
+        while !self.is_stopping() && self.clock.now_ns() < until_ns && !has_news() {
             self.pause(NEWS_MS);
         }
     }

@@ -10,9 +10,6 @@ use vazao_store::Peers;
 /// Above what serves requests, below what the kernel does.
 const PRIORITY: i32 = -10;
 
-/// How soon a node that shares no group looks again. A new group's members wait for one another no longer.
-const ALONE_MS: u64 = 500;
-
 impl Node {
     /// Asks, for as long as the node runs.
     pub(super) fn keep_leases(&self) {
@@ -24,13 +21,12 @@ impl Node {
         let mut peers = Peers::default();
         while !self.is_stopping() {
             let metadata = self.registered_at.lock().clone();
-            if data.shares_groups() {
-                peers.turn(data, &*self.transport, &metadata);
-                self.pause(Peers::TURN.as_millis() as u64);
-            } else {
-                peers = Peers::default();
-                self.pause(ALONE_MS);
+            match data.shares_groups() {
+                true => peers.turn(data, &*self.transport, &metadata),
+                false => peers = Peers::default(),
             }
+            // Also where nothing is shared: the first change in a new group waits for its members' leases.
+            self.pause(Peers::TURN.as_millis() as u64);
         }
     }
 }

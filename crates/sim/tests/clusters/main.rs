@@ -15,6 +15,7 @@ mod links;
 mod lost_locks;
 mod members;
 mod missed;
+mod new_groups;
 mod orphans;
 mod parted;
 mod power;

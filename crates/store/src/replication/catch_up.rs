@@ -440,8 +440,7 @@ impl DataService {
     /// The part of another member, or of the one that catches up: since which of its processes it has kept all.
     pub(crate) fn take_catch_up(&self, request: &proto::CatchUpRequest) -> Result<u64, Fault> {
         let group = vazao_model::GroupId(request.group);
-        let no_member = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
-        let key = (self.leases.member(group).ok_or_else(no_member)?, group);
+        let key = self.member_of(group)?;
         self.check_sender(key, request.epoch, request.record.as_ref())?;
         let (target, other) = (self.target(key.0.0)?, TargetId(request.target));
         match request.step {

@@ -45,8 +45,7 @@ impl DataService {
         let Some(forward) = &address.forward else {
             return Ok(if self.agreed(group).is_some() { Duty::Lead } else { Duty::Alone });
         };
-        let no_member = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
-        let key = (self.leases.member(group).ok_or_else(no_member)?, group);
+        let key = self.member_of(group)?;
         self.check_forward(key, forward)?;
         if forward.number != 0 {
             let (object, ranges) = (crate::ops::object(address)?, touched());
@@ -61,9 +60,20 @@ impl DataService {
         self.groups.read().agreed_member(group).map(|target| (target, group))
     }
 
-    /// What a member knows of its group. Errors: nothing yet.
+    /// The member of this server in a group whose members another one of them knows. Errors: this server knows of none;
+    /// it asks for its groups.
+    pub(super) fn member_of(&self, group: GroupId) -> Result<Key, Fault> {
+        let no_member = || {
+            self.unknown_groups.note();
+            Fault::new(Code::WrongTarget, format!("placement group {group}"))
+        };
+        Ok((self.leases.member(group).ok_or_else(no_member)?, group))
+    }
+
+    /// What a member knows of its group. Errors: nothing yet; it asks for its groups.
     pub(super) fn view(&self, key: Key) -> Result<View, Fault> {
         let unknown = || {
+            self.unknown_groups.note();
             let text = format!("placement group {}: {} has not been told its members yet", key.1, key.0);
             Fault::new(Code::Unavailable, text)
         };
@@ -137,8 +147,7 @@ impl DataService {
         request: &proto::CollectUnconfirmedRequest,
     ) -> Result<proto::CollectUnconfirmedResponse, Fault> {
         let group = GroupId(request.group);
-        let no_member = || Fault::new(Code::WrongTarget, format!("placement group {group}"));
-        let key = (self.leases.member(group).ok_or_else(no_member)?, group);
+        let key = self.member_of(group)?;
         // From here on nothing that the primary before this one has sent is carried out.
         self.check_sender(key, request.epoch, request.record.as_ref())?;
         let table = self.replication.table.lock();

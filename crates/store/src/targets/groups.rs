@@ -98,6 +98,7 @@ impl DataService {
         match found {
             Lookup::Member(target) => self.target(target.0),
             Lookup::NotMine => {
+                self.unknown_groups.note();
                 Err(Fault::new(Code::WrongTarget, format!("placement group {group}")).as_of(epoch))
             }
             // Not known is not refused: the caller would look for a newer map, and there is none.

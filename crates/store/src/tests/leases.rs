@@ -136,6 +136,45 @@ fn records_are_asked_for_once_for_each_membership_and_for_each_process() {
     assert!(!views[0].may_serve);
 }
 
+/// A client that knew of a new group waited for the server's next heartbeat.
+#[test]
+fn a_server_that_is_asked_for_a_group_that_it_does_not_know_is_to_report_at_once() {
+    let (rig, meta) = rig();
+    beat(&rig);
+    assert!(!rig.service.must_report(), "nothing was asked for");
+    let asks: [(&str, &dyn Fn()); 3] = [
+        ("a client", &|| {
+            let object = Some(proto::ObjectAddress { group: group(2).0, target: 0, ..address(1) });
+            let stat = proto::StatObjectRequest { object };
+            rig.ask::<op::StatObject>(&stat, &[]).expect_err("it does not know it");
+        }),
+        ("its primary", &|| {
+            let forward = Some(proto::Forward { epoch: 1, number: 1, ..Default::default() });
+            let object = Some(proto::ObjectAddress { group: group(2).0, forward, target: 0, ..address(1) });
+            let request =
+                proto::WriteRequest { object, checksums: piece_checksums(0, &[7; 9]), ..Default::default() };
+            rig.ask::<op::Write>(&request, &[7; 9]).expect_err("it does not know it");
+        }),
+        ("another member", &|| drop(ask(&rig, question(1, 9)))),
+    ];
+    for (who, ask) in asks {
+        rig.clock.advance(std::time::Duration::from_secs(5));
+        ask();
+        assert!(rig.service.must_report(), "{who}");
+        beat(&rig);
+        assert!(!rig.service.must_report(), "{who}: once");
+    }
+    // Of other servers' members it will never know.
+    rig.clock.advance(std::time::Duration::from_secs(5));
+    ask(&rig, proto::MemberQuestion { of: 2, ..question(1, 9) });
+    assert!(!rig.service.must_report());
+    meta.0.lock().groups = vec![group_members(group(2), &pair(5))];
+    meta.0.lock().epoch = 2;
+    beat(&rig);
+    ask(&rig, question(1, 9));
+    assert!(!rig.service.must_report(), "it knows it by now");
+}
+
 #[test]
 fn groups_that_a_target_has_left_are_forgotten() {
     let (rig, meta) = rig();
