@@ -173,10 +173,15 @@ impl Leases {
         let groups: BTreeSet<GroupId> = records.groups.iter().map(|(id, _)| *id).collect();
         held.states.retain(|(of, group), _| *of != target || groups.contains(group));
         for (group, record) in &records.groups {
+            let key = (target, *group);
+            let is_first = records.are_of_one_history && self.latest.known(key) == (0, 0);
+            self.latest.hear(key, record.epoch, 0);
             // What the process before this one granted, or this one before it was a member again, is waited for.
-            let new = || MemberState::started(target, process, steady_ns);
-            self.latest.hear((target, *group), record.epoch, 0);
-            held.states.entry((target, *group)).or_insert_with(new).learn(record);
+            let new = || match is_first {
+                true => MemberState::begun(target, process, steady_ns, record),
+                false => MemberState::started(target, process, steady_ns),
+            };
+            held.states.entry(key).or_insert_with(new).learn(record);
         }
         held.servers.extend(records.servers.iter().cloned());
     }
@@ -425,6 +430,8 @@ impl Leases {
 struct Records {
     groups: Vec<(GroupId, Membership)>,
     servers: Vec<(TargetId, (NodeId, String))>,
+    /// The metadata never went on from an older copy: no number of a group was given to two of them.
+    are_of_one_history: bool,
 }
 
 impl Records {
@@ -501,7 +508,8 @@ impl DataService {
     ) -> Result<(), Fault> {
         let told = (self.latest_mark().run, epoch);
         for own in self.leases.unknown(told) {
-            let records = records_of(own.0, transport, meta_address, deadline_ns)?;
+            let mut records = records_of(own.0, transport, meta_address, deadline_ns)?;
+            records.are_of_one_history = self.latest_mark().lineage == 0;
             let forgets = self.options.defect == Some(Defect::ForgottenGrants);
             self.leases.keep(own, told, &records, if forgets { 0 } else { self.shell.clock().steady_ns() });
         }

@@ -160,6 +160,13 @@ impl Membership {
         self.members.iter().find(|member| member.target == target)
     }
 
+    /// True in the epoch in which the group was made, for a process that it was made with: no other process of that
+    /// target has ever been in a record of the group.
+    pub fn is_made_with(&self, target: TargetId, run: u64) -> bool {
+        let is_named = |member: &Member| member.run == run && run != 0;
+        (self.epoch, &self.why) == (1, &None) && self.member(target).is_some_and(is_named)
+    }
+
     /// True for a target alone of which no process was ever noted: nothing has to be agreed on in such a group, so its
     /// epoch never changes.
     pub fn is_plain(&self) -> bool {

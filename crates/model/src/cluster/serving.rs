@@ -10,6 +10,10 @@
 //!   the authority is asked, and until a newer record says what became of it. Held so by the primary alone, a third
 //!   member would go on serving reads by the primary's lease, while the promoted one, which has put both of them out,
 //!   has waited for its own grants only.
+//! - A process that starts waits for what the one before it may have granted. None has granted anything in a group that
+//!   was made with this very process: a lease is granted by a process that the record names, and no earlier one was
+//!   ever in a record of the group ([`MemberState::begun`]). It is no matter of clocks: there is nothing that could end
+//!   too late.
 //! - A primary begins a promotion only when it might acknowledge changes: a promoted member that goes on alone waits
 //!   for its own grants, and knows nothing of those that the primary gave to a member that was put out before.
 
@@ -54,6 +58,17 @@ impl MemberState {
         inherited.give(steady_ns);
         let (leases, grants) = (BTreeMap::new(), BTreeMap::new());
         MemberState { own, run, record: None, former: None, promoting: None, leases, grants, inherited }
+    }
+
+    /// A process that has started, with the first record of the group that it hears of. The caller knows that this
+    /// process was no member of another group of that number before; else it is to be [`MemberState::started`].
+    pub fn begun(own: TargetId, run: u64, steady_ns: u64, record: &Membership) -> MemberState {
+        let mut state = MemberState::started(own, run, steady_ns);
+        if record.is_made_with(own, run) {
+            state.inherited = Grant::default();
+        }
+        state.learn(record);
+        state
     }
 
     /// The epoch that it knows; 0: none.

@@ -20,6 +20,10 @@ enum Defect {
     NoWait,
     /// A process that starts takes the one before it to have granted nothing.
     NothingInherited,
+    /// Or where a record in which it is made the group, whichever process that names.
+    NothingInheritedAtFirst,
+    /// Or where the record names it, in whichever epoch.
+    NothingInheritedByNamed,
     /// A promotion that was asked for does not count until its record comes.
     PromotionDoesNotCount,
     /// It counts for the primary alone.
@@ -89,8 +93,8 @@ impl Walk {
             promotions: 0,
         };
         for server in 0..MEMBERS {
-            let mut state = MemberState::started(id(server), 1, 0);
-            state.learn(&walk.authority);
+            let state = MemberState::started(id(server), 1, 0);
+            walk.send(AUTHORITY, server, Body::Record(walk.authority.clone()));
             let rate = [9_900, 10_000, 10_100][walk.below(3)];
             walk.servers.push(Server { state, run: 1, value: 0, rate, held_by: BTreeSet::new() });
         }
@@ -207,7 +211,10 @@ impl Walk {
                 None
             }
             Body::Record(record) if record.epoch > state.epoch() => {
-                state.learn(&record);
+                match state.record {
+                    Some(_) => state.learn(&record),
+                    None => self.servers[to].state = self.begun(to, &record),
+                }
                 self.servers[to].held_by.clear();
                 None
             }
@@ -257,6 +264,20 @@ impl Walk {
         if self.defect == Defect::NothingInherited {
             state.inherited = Grant::default();
         }
+    }
+
+    /// What a process knows that hears of its first record.
+    fn begun(&self, server: usize, record: &Membership) -> MemberState {
+        let Server { run, state: MemberState { inherited, .. }, .. } = &self.servers[server];
+        let mut state = MemberState::begun(id(server), *run, self.now(server).steady_ns, record);
+        let is_named = record.member(id(server)).is_some_and(|member| member.run == *run);
+        match self.defect {
+            Defect::NothingInherited => state.inherited = *inherited,
+            Defect::NothingInheritedAtFirst if record.epoch == 1 => state.inherited = Grant::default(),
+            Defect::NothingInheritedByNamed if is_named => state.inherited = Grant::default(),
+            _ => {}
+        }
+        state
     }
 
     /// The authority may be wrong about which of the others are still there.
@@ -390,6 +411,37 @@ fn a_primary_that_does_not_wait_for_its_grants_is_found() {
 #[test]
 fn a_process_that_forgets_what_the_one_before_it_granted_is_found() {
     is_found(Defect::NothingInherited);
+}
+
+#[test]
+fn a_process_that_takes_each_new_group_for_one_that_was_made_with_it_is_found() {
+    is_found(Defect::NothingInheritedAtFirst);
+}
+
+#[test]
+fn a_process_that_takes_each_record_that_names_it_for_the_first_one_is_found() {
+    is_found(Defect::NothingInheritedByNamed);
+}
+
+#[test]
+fn a_process_that_its_group_was_made_with_waits_for_nothing_and_each_other_one_does() {
+    let made = Membership::new(&[(id(0), 10), (id(1), 20)]).expect("whole");
+    let now = Moment { steady_ns: 1_000, wall_ns: 0 };
+    let may_acknowledge = |run: u64, record: &Membership| {
+        let mut state = MemberState::begun(id(0), run, 0, record);
+        state.granted(id(1), record.epoch, now);
+        state.may_acknowledge(now)
+    };
+    assert!(may_acknowledge(10, &made));
+    assert!(!may_acknowledge(11, &made), "another process of the target may have granted something");
+    let alone = made.changed(1, Change::Leads { target: id(0), run: 11, kept_power: true }).expect("legal");
+    assert!(!may_acknowledge(11, &alone), "the former process may have, in the first epoch");
+    let mut late = MemberState::started(id(0), 10, 0);
+    late.learn(&made);
+    late.granted(id(1), 1, now);
+    assert!(!late.may_acknowledge(now), "where it is not known that this process was no member before");
+    let unnumbered = Membership::new(&[(id(0), 0), (id(1), 20)]).expect("whole");
+    assert!(!unnumbered.is_made_with(id(0), 0), "which process that is, is not known");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Members of placement groups ask one another for leases, and report who is silent, while links are cut, machines
 //! pause and servers restart. Nothing lies in such groups yet: the story is who believes what.
 
+use crate::seeds::wanted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use vazao_meter::Clock;
@@ -32,6 +33,14 @@ struct Group {
 
 impl Group {
     fn new(seed: u64, servers: usize) -> Group {
+        let mut group = Group::just_made(seed, servers);
+        group.pass(6_000);
+        assert_eq!(group.serving(), (1..=servers).collect(), "all of a new group serve");
+        group
+    }
+
+    /// A group that none of its members knows yet.
+    fn just_made(seed: u64, servers: usize) -> Group {
         let options = ClusterOptions { seed, data_servers: servers, down_ms_max: 1_500 };
         let cluster = Cluster::new(options);
         // Until all have reported, and know their processes.
@@ -39,10 +48,7 @@ impl Group {
         let targets: Vec<TargetId> = (1..=servers).map(|number| TargetId(number as u32)).collect();
         let id = cluster.meta().expect("it is up").make_group(&targets).expect("different machines");
         let (served, acknowledged) = (0, 0);
-        let mut group = Group { cluster, id, servers, random: seed, seed, served, acknowledged };
-        group.pass(6_000);
-        assert_eq!(group.serving(), (1..=servers).collect(), "all of a new group serve");
-        group
+        Group { cluster, id, servers, random: seed, seed, served, acknowledged }
     }
 
     /// SplitMix64 (Steele, Lea and Flood, 2014).
@@ -113,6 +119,16 @@ impl Group {
         for view in views.values() {
             assert_eq!(view.record, record, "seed {}: {}", self.seed, view.target);
         }
+    }
+
+    /// A client asks a member for an object of the group, which may not know that yet.
+    fn ask_for(&self, number: usize) {
+        let object = proto::ObjectAddress { inode: 1, generation: 1, group: self.id.0, ..Default::default() };
+        let request = proto::StatObjectRequest { object: Some(object) };
+        let deadline_ns = self.cluster.clock().now_ns() + 1_000_000_000;
+        let address = format!("data{number}:7070");
+        // It may well be down.
+        let _ = call::<op::StatObject>(self.cluster.transport(), &address, &request, deadline_ns);
     }
 
     fn lags(&self, number: usize) -> bool {
@@ -270,4 +286,32 @@ fn one_member_at_most_acknowledges_and_all_that_serve_count_for_it_whatever_happ
         (served, acknowledged) = (served + group.served, acknowledged + group.acknowledged);
     }
     assert!(epochs > 60 && served > 5_000 && acknowledged > 2_000, "{epochs} {served} {acknowledged}");
+}
+
+/// Its members hear of it at different times, or their next processes do: who waits for no leases of the one before has
+/// to be right.
+#[test]
+fn all_that_serve_count_for_the_one_that_acknowledges_also_while_members_of_a_new_group_start_anew() {
+    let (mut epochs, mut first, mut acknowledged) = (0, 0, 0);
+    for seed in wanted(0..16) {
+        let mut group = Group::just_made(seed, 2 + seed as usize % 2);
+        group.cluster.let_clocks_drift();
+        for _ in 0..4 {
+            let one = 1 + group.below(group.servers);
+            match group.below(3) {
+                0 => group.ask_for(one),
+                1 => group.cluster.end(one, End::Kill),
+                _ => group.cut(one, META, false, None, 2),
+            }
+            let passes = group.below(1_000) as u64;
+            group.pass(passes);
+        }
+        let is_first = |view: &MemberView| view.record.epoch == 1 && view.may_acknowledge;
+        first += group.views().values().filter(|view| is_first(view)).count();
+        (0..3).for_each(|_| group.accident());
+        group.agrees();
+        epochs += group.record().epoch;
+        acknowledged += group.acknowledged;
+    }
+    assert!(epochs > 16 && first > 0 && acknowledged > 500, "{epochs} {first} {acknowledged}");
 }

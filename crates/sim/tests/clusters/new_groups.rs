@@ -1,10 +1,13 @@
-//! A placement group that was just made, and is written to at once: its members hear of it when they are asked.
+//! A placement group that was just made, and is written to at once: its members hear of it when they are asked, and
+//! wait for no leases of processes that there never were.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
+use vazao_client::{NewInode, OpenMode};
 use vazao_meter::Clock;
 use vazao_model::checksum::piece_checksums;
-use vazao_model::{GroupId, TargetId};
+use vazao_model::ids::ROOT;
+use vazao_model::{GroupId, LayoutHint, TargetId};
 use vazao_sim::{Cluster, ClusterOptions};
 use vazao_wire::transport::submit;
 use vazao_wire::{op, proto};
@@ -42,4 +45,27 @@ fn a_server_that_is_asked_for_a_group_that_it_does_not_know_asks_for_it_and_so_d
     sent.wait().map(drop).expect_err("it does not know the group yet");
     cluster.clock().sleep(Duration::from_millis(400));
     assert_eq!(knowing(&cluster, id), BTreeSet::from([1, 2]), "the second one by the first one's questions");
+}
+
+/// It took up to 4 s: the next heartbeat, and then leases of processes before these, of which there were none.
+#[test]
+fn the_first_write_of_a_volume_with_copies_waits_for_no_heartbeat_and_no_former_leases() {
+    for copies in [2, 3] {
+        let cluster = cluster(4);
+        let client = cluster.client(0);
+        client.set_layout_hint(ROOT, LayoutHint { copies, ..LayoutHint::default() }).expect("fair weather");
+        let begun_ns = cluster.clock().now_ns();
+        let inode = client.create(ROOT, b"f", &NewInode { mode: 0o600, ..NewInode::default() });
+        let inode = inode.expect("fair weather").inode;
+        let mode = OpenMode { read: true, write: true, ..OpenMode::default() };
+        let file = client.open_file(inode, mode).expect("fair weather");
+        file.write_at(&vec![7; 1 << 20], 0).expect("fair weather");
+        file.sync().expect("fair weather");
+        let took_ms = (cluster.clock().now_ns() - begun_ns) / 1_000_000;
+        assert!(took_ms < 500, "{took_ms} ms with {copies} copies");
+        let mut read = vec![0; 1 << 20];
+        assert_eq!(file.read_at(&mut read, 0).expect("fair weather"), read.len());
+        assert!(read.iter().all(|byte| *byte == 7));
+        file.close().expect("fair weather");
+    }
 }

@@ -146,11 +146,8 @@ fn bytes_of_groups(disk: &MemoryDisk) -> u64 {
 /// What is said of a lost target goes from all of its bytes to nothing.
 #[test]
 fn what_a_lost_target_lacks_is_told_until_it_has_caught_up() {
-    let mut during = Vec::new();
-    for seed in 0..4 {
+    for seed in 0..3 {
         let mut story = Story::new(seed);
-        // It is told with heartbeats, which come at another moment of the walks each time.
-        story.cluster.clock().sleep(Duration::from_millis(500 * seed));
         let lost = bytes_of_groups(&story.cluster.disk(2));
         assert!(lost > 0);
         let told = |story: &Story| -> Vec<LaggingTarget> {
@@ -179,8 +176,7 @@ fn what_a_lost_target_lacks_is_told_until_it_has_caught_up() {
         assert_eq!(most.bytes(), lost, "seed {seed}");
         assert!(all.iter().any(|it| it.left_bytes > 0), "seed {seed}: {all:?}");
         assert!(most.short.iter().all(|short| (short.copies, short.of) == (1, 2)), "{most:?}");
-        during.extend(all.into_iter().filter(|it| it.left_bytes < lost));
+        assert!(all.iter().any(|it| it.left_bytes < lost), "seed {seed}: {all:?}");
+        assert!(all.iter().any(|it| it.bytes_per_second > 0), "seed {seed}: {all:?}");
     }
-    assert!(during.iter().any(|it| it.left_bytes > 0), "{during:?}");
-    assert!(during.iter().any(|it| it.bytes_per_second > 0), "{during:?}");
 }

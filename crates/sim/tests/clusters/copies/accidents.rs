@@ -46,6 +46,8 @@ pub(super) struct Profile {
     pub(super) weather: Weather,
     /// Each as often as it stands here.
     pub(super) accidents: &'static [Accident],
+    /// It begins as soon as the group is made.
+    pub(super) is_new: bool,
     /// Each change is tried once, through any member.
     pub(super) is_impatient: bool,
     /// How often everything is mended and compared.
@@ -70,6 +72,7 @@ pub(super) const USUAL: Profile = Profile {
         Accident::End,
         Accident::Nothing,
     ],
+    is_new: false,
     is_impatient: false,
     rests: 2,
     down_ms_max: 1_500,
