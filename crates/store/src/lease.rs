@@ -430,7 +430,8 @@ impl Leases {
 struct Records {
     groups: Vec<(GroupId, Membership)>,
     servers: Vec<(TargetId, (NodeId, String))>,
-    /// The metadata never went on from an older copy: no number of a group was given to two of them.
+    /// No operator has had the metadata go on from an older copy, as far as this server was told: no number of a group
+    /// was given to two of them.
     are_of_one_history: bool,
 }
 
@@ -467,7 +468,7 @@ impl DataService {
             self.targets.iter().filter(|target| is_out(target)).map(|target| target.id()).collect();
         let answer = |question: &proto::MemberQuestion| {
             if !self.leases.knows(question) {
-                self.unknown_groups.note();
+                self.unknown_groups.note(GroupId(question.group));
             }
             self.leases.answer(question, out.contains(&TargetId(question.of)), steady_ns)
         };

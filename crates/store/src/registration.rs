@@ -6,7 +6,7 @@ use crate::service::DataService;
 use crate::targets::Target;
 use crate::targets::identity::Identity;
 use crate::targets::space::Reported;
-use crate::targets::{Groups, Targets};
+use crate::targets::{Groups, Lookup, Targets};
 use std::sync::Arc;
 use vazao_model::{Code, NodeId, TargetId, TargetState};
 use vazao_wire::op::RegisterNode;
@@ -208,12 +208,12 @@ impl DataService {
         deadline_ns: u64,
         complete: &dyn Fn(&mut proto::RegisterNodeRequest),
     ) -> Result<Registered, Fault> {
-        let is_question = self.unknown_groups.begin();
-        let told_epoch = || self.groups.read().told_epoch();
-        let before = told_epoch();
+        let question = self.unknown_groups.begin();
         let reported = self.report_until_served(transport, meta_address, deadline_ns, complete);
-        if is_question {
-            self.unknown_groups.end(told_epoch() != before, self.shell.clock().now_ns());
+        if let Some(group) = question {
+            let is_known = self.leases.member(group).is_some()
+                || matches!(self.groups.read().lookup(group), Lookup::Member(_));
+            self.unknown_groups.end(is_known, self.shell.clock().now_ns());
         }
         reported
     }

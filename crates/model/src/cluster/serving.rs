@@ -60,8 +60,9 @@ impl MemberState {
         MemberState { own, run, record: None, former: None, promoting: None, leases, grants, inherited }
     }
 
-    /// A process that has started, with the first record of the group that it hears of. The caller knows that this
-    /// process was no member of another group of that number before; else it is to be [`MemberState::started`].
+    /// A process that has started, with the first record of the group that it hears of. The caller knows that neither
+    /// this process nor one before it was a member of another group of that number; else it is to be
+    /// [`MemberState::started`].
     pub fn begun(own: TargetId, run: u64, steady_ns: u64, record: &Membership) -> MemberState {
         let mut state = MemberState::started(own, run, steady_ns);
         if record.is_made_with(own, run) {

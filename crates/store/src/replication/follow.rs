@@ -64,7 +64,7 @@ impl DataService {
     /// it asks for its groups.
     pub(super) fn member_of(&self, group: GroupId) -> Result<Key, Fault> {
         let no_member = || {
-            self.unknown_groups.note();
+            self.unknown_groups.note(group);
             Fault::new(Code::WrongTarget, format!("placement group {group}"))
         };
         Ok((self.leases.member(group).ok_or_else(no_member)?, group))
@@ -73,7 +73,7 @@ impl DataService {
     /// What a member knows of its group. Errors: nothing yet; it asks for its groups.
     pub(super) fn view(&self, key: Key) -> Result<View, Fault> {
         let unknown = || {
-            self.unknown_groups.note();
+            self.unknown_groups.note(key.1);
             let text = format!("placement group {}: {} has not been told its members yet", key.1, key.0);
             Fault::new(Code::Unavailable, text)
         };

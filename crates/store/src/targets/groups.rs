@@ -98,7 +98,10 @@ impl DataService {
         match found {
             Lookup::Member(target) => self.target(target.0),
             Lookup::NotMine => {
-                self.unknown_groups.note();
+                // Clients come to a member that does not count with an old map.
+                if self.leases.member(group).is_none() {
+                    self.unknown_groups.note(group);
+                }
                 Err(Fault::new(Code::WrongTarget, format!("placement group {group}")).as_of(epoch))
             }
             // Not known is not refused: the caller would look for a newer map, and there is none.

@@ -27,7 +27,7 @@ pub(crate) mod unkept;
 pub(crate) mod waits;
 pub(crate) mod write_back;
 
-pub(crate) use groups::Groups;
+pub(crate) use groups::{Groups, Lookup};
 pub(crate) use target::Target;
 
 use crate::error::OpenError;

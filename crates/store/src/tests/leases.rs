@@ -281,7 +281,6 @@ fn turns(rig: &Rig, peers: &mut Peers, milliseconds: u64) {
     }
 }
 
-/// A member that had just begun to count was asked up to half a second later: nothing was read or changed until then.
 /// The first change of a new group waited for leases of processes that there never were.
 #[test]
 fn a_member_of_a_new_group_waits_for_no_former_process_where_it_is_known_that_none_was_a_member() {
@@ -317,6 +316,7 @@ fn a_member_of_a_new_group_waits_for_no_former_process_where_it_is_known_that_no
     assert!(!acknowledges(5, 0, true), "it may have granted something when it was a member before");
 }
 
+/// A member that had just begun to count was asked up to half a second later: nothing was read or changed until then.
 #[test]
 fn a_lease_that_is_missing_is_asked_for_at_once() {
     let (rig, _, other, mut peers) = two();
