@@ -12,7 +12,6 @@ pub mod extents;
 pub mod ids;
 pub mod layout;
 pub mod limits;
-pub mod line;
 pub mod locks;
 pub mod name;
 pub mod origin;

@@ -3,9 +3,9 @@
 //! - Groups are made when a directory first asks for copies, and used at once: without a question out of turn the first
 //!   change would wait for the next heartbeat.
 //! - The question is a heartbeat, which one thread makes: there is one at a time, for however many groups and clients.
-//! - A question that does not bring the group is followed by a longer pause each time: a client that asks again and
-//!   again for one that is not here, as with an old map, costs the metadata service no more than a heartbeat in the end.
-//!   While it does so, other groups wait as long.
+//! - A question that does not bring the group is followed by a longer pause each time: a client that asks for one that
+//!   is not here, as with an old map, costs the metadata service no more than a heartbeat in the end. While it does so,
+//!   other groups wait as long.
 
 use parking_lot::Mutex;
 use vazao_model::GroupId;

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use vazao_client::config::is_address;
 use vazao_model::Role;
-use vazao_model::line::Line;
+use vazao_model::zone::Line;
 use vazao_model::zone::{self, ZoneRanges};
 
 /// What `node.toml` says.

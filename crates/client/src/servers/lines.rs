@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use vazao_meter::measures::{Link, Peer};
 use vazao_model::ClusterMap;
-use vazao_model::line::{BitsPerSecond, Line};
+use vazao_model::zone::{BitsPerSecond, Line};
 use vazao_wire::proto;
 use vazao_wire::transport;
 

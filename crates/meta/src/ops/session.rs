@@ -10,7 +10,7 @@ use crate::service::MetaService;
 use crate::service::fault::Outcome;
 use crate::sessions;
 use vazao_model::ids::ROOT;
-use vazao_model::line::Line;
+use vazao_model::zone::Line;
 use vazao_model::{Code, InodeId, SessionId, limits};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;

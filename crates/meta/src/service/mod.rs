@@ -51,7 +51,7 @@ use std::time::Duration;
 use vazao_disk::Disk;
 use vazao_meter::measures::Work;
 use vazao_meter::{Accounts, Cause, Clock, Exposition};
-use vazao_model::line::Line;
+use vazao_model::zone::Line;
 use vazao_model::zone::ZoneRanges;
 use vazao_model::{GroupId, InodeId, Role, TargetId, limits};
 use vazao_wire::pool::Pool;

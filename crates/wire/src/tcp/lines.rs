@@ -8,10 +8,8 @@
 //!   because the client says so over that connection ([`flags::PACE`](crate::frame::flags::PACE)).
 //! - The servers beyond a line that bulk comes from, or goes to, at the same time get equal shares of it.
 //!
-//! Lock order: `users`, then those of a [`Link`](super::link::Link).
+//! Lock order: `users` before those of a connection.
 
-use super::link::Outgoing;
-use super::peer::Peer;
 use crate::operation::Method;
 use crate::proto;
 use crate::transport::{Line, LineUsed};
@@ -24,7 +22,7 @@ use std::sync::{Arc, Weak};
 pub(super) const BULK_BYTES: u64 = 64 * 1024;
 
 /// A server has its share for so long after what was asked of it should have passed.
-const REST_NS: u64 = 1_000_000_000;
+pub(super) const REST_NS: u64 = 1_000_000_000;
 
 /// The pace of a connection that has none.
 pub(super) const UNPACED: u64 = u64::MAX;
@@ -43,47 +41,61 @@ impl Pace {
 /// Bulk that a request brings and asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Bulk {
-    send_bytes: u64,
-    receive_bytes: u64,
+    pub(super) send_bytes: u64,
+    pub(super) receive_bytes: u64,
 }
 
 impl Bulk {
     /// `None`: neither is bulk.
-    pub(super) fn of(request: &Outgoing<'_>) -> Option<Bulk> {
-        let asked = match request.method {
-            Method::Read => proto::ReadRequest::decode(request.message).map(|read| u64::from(read.length)),
-            Method::ReadList => proto::ReadListRequest::decode(request.message)
+    pub(super) fn of(method: Method, message: &[u8], attachment_bytes: usize) -> Option<Bulk> {
+        let asked = match method {
+            Method::Read => proto::ReadRequest::decode(message).map(|read| u64::from(read.length)),
+            Method::ReadList => proto::ReadListRequest::decode(message)
                 .map(|read| read.ranges.iter().map(|range| u64::from(range.length)).sum()),
             _ => Ok(0),
         };
         let only_bulk = |bytes: u64| if bytes > BULK_BYTES { bytes } else { 0 };
-        let send_bytes = only_bulk(request.attachment.len() as u64);
+        let send_bytes = only_bulk(attachment_bytes as u64);
         // One that does not decode is refused by the server.
         let receive_bytes = only_bulk(asked.unwrap_or(0));
         (send_bytes + receive_bytes > 0).then_some(Bulk { send_bytes, receive_bytes })
     }
 }
 
+/// A server beyond a line, with its connection for bulk.
+pub(super) trait Beyond: Send + Sync {
+    /// It owes no answer there.
+    fn is_idle(&self) -> bool;
+
+    /// Has both ends send at this pace; where that has to wait for what is being sent, the next request does it.
+    fn pace(&self, pace: Pace);
+}
+
 /// A server that a direction of a line is shared with.
 struct User {
-    peer: Weak<Peer>,
+    peer: Weak<dyn Beyond>,
     /// When all that it was asked for, or is to be sent, should have passed.
     until_ns: u64,
 }
 
 /// One direction of a line.
 #[derive(Default)]
-struct Way {
-    bytes_per_s: AtomicU64,
+pub(super) struct Way {
+    pub(super) bytes_per_s: AtomicU64,
     users: Mutex<Vec<User>>,
 }
 
 impl Way {
     /// Enters `bytes` to or from a server. Returns each one's share, and the other servers if it has changed.
-    fn enter(&self, peer: &Arc<Peer>, bytes: u64, now_ns: u64) -> (u64, Vec<Arc<Peer>>) {
+    pub(super) fn enter(
+        &self,
+        peer: &Arc<dyn Beyond>,
+        bytes: u64,
+        now_ns: u64,
+    ) -> (u64, Vec<Arc<dyn Beyond>>) {
         let mut users = self.users.lock();
         let before = users.len();
-        let is_it = |user: &User| user.peer.as_ptr() == Arc::as_ptr(peer);
+        let is_it = |user: &User| std::ptr::addr_eq(user.peer.as_ptr(), Arc::as_ptr(peer));
         users.retain(|user| is_it(user) || now_ns < user.until_ns.saturating_add(REST_NS));
         if !users.iter().any(is_it) {
             users.push(User { peer: Arc::downgrade(peer), until_ns: now_ns });
@@ -98,16 +110,18 @@ impl Way {
     }
 
     /// What each one has at the moment.
-    fn share_now(&self, peer: &Arc<Peer>) -> u64 {
+    pub(super) fn share_now(&self, peer: &Arc<dyn Beyond>) -> u64 {
         let users = self.users.lock();
-        let is_user = users.iter().any(|user| user.peer.as_ptr() == Arc::as_ptr(peer));
+        let is_user = users.iter().any(|user| std::ptr::addr_eq(user.peer.as_ptr(), Arc::as_ptr(peer)));
         if is_user { self.share(users.len()) } else { UNPACED }
     }
 
     /// All that was asked of a server has passed, whatever it should have taken.
-    fn rest(&self, peer: &Arc<Peer>, now_ns: u64) {
+    fn rest(&self, peer: &Arc<dyn Beyond>, now_ns: u64) {
         let mut users = self.users.lock();
-        if let Some(user) = users.iter_mut().find(|user| user.peer.as_ptr() == Arc::as_ptr(peer)) {
+        if let Some(user) =
+            users.iter_mut().find(|user| std::ptr::addr_eq(user.peer.as_ptr(), Arc::as_ptr(peer)))
+        {
             user.until_ns = user.until_ns.min(now_ns);
         }
     }
@@ -122,7 +136,7 @@ impl Way {
     }
 }
 
-fn peers(users: &[User]) -> Vec<Arc<Peer>> {
+fn peers(users: &[User]) -> Vec<Arc<dyn Beyond>> {
     users.iter().filter_map(|user| user.peer.upgrade()).collect()
 }
 
@@ -152,7 +166,7 @@ impl PacedLine {
     }
 
     /// Bulk of a server is about to pass: its connection gets its share, and those of the others theirs.
-    pub(super) fn enter(&self, peer: &Arc<Peer>, bulk: Bulk, now_ns: u64) -> Pace {
+    pub(super) fn enter(&self, peer: &Arc<dyn Beyond>, bulk: Bulk, now_ns: u64) -> Pace {
         self.note_rest(peer, now_ns);
         let mut others = Vec::new();
         if bulk.send_bytes > 0 {
@@ -161,27 +175,27 @@ impl PacedLine {
         if bulk.receive_bytes > 0 {
             others.extend(self.receive.enter(peer, bulk.receive_bytes, now_ns).1);
         }
-        others.iter().filter(|other| !Arc::ptr_eq(other, peer)).for_each(|other| self.pace(other));
+        others
+            .iter()
+            .filter(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(peer)))
+            .for_each(|other| self.pace(other));
         self.pace_of(peer)
     }
 
     /// A server that owes no answer uses nothing of the line: more was asked of it than there was.
-    fn note_rest(&self, peer: &Arc<Peer>, now_ns: u64) {
-        if peer.bulk_place().usable().is_some_and(|link| link.is_idle()) {
+    fn note_rest(&self, peer: &Arc<dyn Beyond>, now_ns: u64) {
+        if peer.is_idle() {
             self.send.rest(peer, now_ns);
             self.receive.rest(peer, now_ns);
         }
     }
 
-    fn pace_of(&self, peer: &Arc<Peer>) -> Pace {
+    fn pace_of(&self, peer: &Arc<dyn Beyond>) -> Pace {
         Pace { send: self.send.share_now(peer), receive: self.receive.share_now(peer) }
     }
 
-    /// Where that has to wait for what is being sent, the next request does it.
-    fn pace(&self, peer: &Arc<Peer>) {
-        if let Some(link) = peer.bulk_place().usable() {
-            link.pace_if_free(self.pace_of(peer));
-        }
+    fn pace(&self, peer: &Arc<dyn Beyond>) {
+        peer.pace(self.pace_of(peer));
     }
 
     /// Whether bulk passes now.
@@ -193,7 +207,3 @@ impl PacedLine {
         (sent || received).then(|| LineUsed { name: self.name.clone(), sent, received })
     }
 }
-
-#[cfg(test)]
-#[path = "lines_tests.rs"]
-mod tests;

@@ -1,11 +1,15 @@
 //! Shares of a line, and what is paced over real sockets.
 
-use super::*;
+use super::lines::*;
+use super::peer::Place;
+use super::tests::{serve, within_ms};
+use super::{TcpTransport, TransportOptions, pacing};
 use crate::key::ClusterKey;
 use crate::operation::op;
-use crate::tcp::tests::{serve, within_ms};
-use crate::tcp::{TcpTransport, TransportOptions, pacing};
-use crate::transport::{Transport, submit};
+use crate::proto;
+use crate::transport::{Line, Transport, submit};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vazao_meter::SystemClock;
 
 const RATE: u64 = 1_000_000_000;
@@ -35,7 +39,7 @@ fn read(transport: &TcpTransport, address: &str, length: u32) {
 /// What this end of each connection to a server sends at most; `None`: there is none in that place.
 fn paces(transport: &TcpTransport, address: &str) -> Vec<Option<u64>> {
     let peer = transport.peer(address);
-    let pace = |place: &crate::tcp::peer::Place| Some(pacing::get(place.usable()?.socket().tcp()?));
+    let pace = |place: &Place| Some(pacing::get(place.usable()?.socket().tcp()?));
     peer.links.iter().map(pace).collect()
 }
 
@@ -60,7 +64,7 @@ fn only_bulk_beyond_a_line_is_paced_and_has_a_connection_of_its_own() {
 #[test]
 fn a_line_is_used_until_all_that_was_asked_for_should_have_passed() {
     let key = ClusterKey::generate().expect("randomness");
-    let peer = transport(&key).peer("192.0.2.1:1");
+    let peer = transport(&key).peer("192.0.2.1:1") as Arc<dyn Beyond>;
     let paced = PacedLine::new("bra");
     paced.set_rates(&Line { send: 1000, receive: 500, ..Line::default() });
     let bulk = Bulk { send_bytes: 2000, receive_bytes: 500 };
@@ -93,8 +97,10 @@ fn servers_that_are_sent_to_at_the_same_time_share_the_line_until_one_rests() {
     let key = ClusterKey::generate().expect("randomness");
     let transport = transport(&key);
     let [a, b] = ["192.0.2.1:1", "192.0.2.2:1"].map(|address| transport.peer(address));
-    let way = Way { bytes_per_s: AtomicU64::new(1000), ..Way::default() };
-    let enter = |peer: &Arc<Peer>, bytes, now_ns| {
+    let way = Way::default();
+    way.bytes_per_s.store(1000, Ordering::Relaxed);
+    let [a, b] = [a, b].map(|peer| peer as Arc<dyn Beyond>);
+    let enter = |peer: &Arc<dyn Beyond>, bytes, now_ns| {
         let (share, others) = way.enter(peer, bytes, now_ns);
         (share, others.len())
     };

@@ -9,6 +9,7 @@ use super::inbound::{Frame, Inbound};
 use super::lines::{Pace, UNPACED};
 use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
 use super::socket::Socket;
+use super::table::{Called, Slot, Table, hand_over, pass_on_lead};
 use super::watched::{Entry, Watched};
 use crate::frame::{Header, METHOD_HELLO, flags};
 use crate::hello::{self, ClientHandshake, Credits};
@@ -23,50 +24,16 @@ use prost::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
-use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::Thread;
 use std::time::Duration;
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::Code;
 
-/// State of one request.
-enum Slot {
-    /// In flight; with the thread that sleeps for the answer, if one does, or the completion of an asynchronous call.
-    Waiting { thread: Option<Thread>, bytes: u64, then: Option<Called> },
-    /// Answered, not yet taken.
-    Done(Result<Received, Fault>),
-    /// The caller has given up; the answer is dropped when it comes, and still returns its credits.
-    Abandoned { bytes: u64 },
-}
-
-/// A completion, and the request it belongs to.
-pub(super) struct Called {
-    asked: Asked,
-    then: Completion,
-}
-
-#[derive(Default)]
-struct Table {
-    slots: HashMap<u64, Slot>,
-    /// A leader receives.
-    led: bool,
-    broken: Option<Fault>,
-    requests: u32,
-    bytes: u64,
-    /// Threads that wait for credits.
-    hungry: Vec<Thread>,
-    /// Completions of answers that have just come; they run once the lock is released.
-    called: Vec<Called>,
-    /// The receiver thread for asynchronous calls, while it sleeps because no request is in flight.
-    receiver: Option<Thread>,
-}
-
 /// An authenticated connection.
 ///
-/// - Lock order: `sending`, `inbound`, `table`; `send_pace` is the last of any. No lock is held while a completion runs.
+/// - Lock order: `sending`, `inbound`, `table`; `send_pace` is the last. No lock is held while a completion runs.
 /// - `Table::led` says that a thread leads, which means that it receives or polls for all. After the handshake
 ///   only the leader locks `inbound`.
 /// - A leader that leaves must pass the lead on ([`pass_on_lead`]), or lead again soon.
@@ -774,7 +741,7 @@ impl Link {
             let now_ns = self.clock.now_ns();
             if now_ns.saturating_sub(handed_over_ns) >= TENDED_NS_MAX {
                 handed_over_ns = now_ns;
-                hand_over(&mut table, now_ns);
+                hand_over(&mut table, now_ns, TENDED_NS_MAX);
             }
             let is_idle = table.requests == 0 && table.broken.is_none() && table.called.is_empty();
             if is_idle && now_ns.saturating_sub(started_ns) >= TENDED_NS_MAX {
@@ -811,34 +778,6 @@ const PACE_NS_MAX: u64 = 30_000_000_000;
 
 /// A cancel that cannot be sent within this time means that the connection is stuck.
 const CANCEL_NS_MAX: u64 = 1_000_000_000;
-
-/// Queues the completions of requests that have waited for long.
-fn hand_over(table: &mut Table, now_ns: u64) {
-    let Table { slots, called, .. } = table;
-    let is_late = |then: &mut Called| now_ns.saturating_sub(then.asked.submitted_ns) >= TENDED_NS_MAX;
-    for slot in slots.values_mut() {
-        if let Slot::Waiting { then, .. } = slot {
-            called.extend(then.take_if(is_late));
-        }
-    }
-}
-
-/// Wakes one sleeping waiter to receive in place of the leader that leaves. Without it all waiters would sleep until
-/// their deadlines.
-fn pass_on_lead(table: &Table) {
-    if table.led {
-        return;
-    }
-    let sleeper = table.slots.values().find_map(|slot| match slot {
-        Slot::Waiting { thread: Some(thread), .. } => Some(thread),
-        _ => None,
-    });
-    match sleeper {
-        Some(thread) => thread.unpark(),
-        // A thread that waits for credits may have given up since it was noted, so all of them are woken.
-        None => table.hungry.iter().for_each(Thread::unpark),
-    }
-}
 
 fn rest_of<'a>(parts: [&'a [u8]; 3], sent: usize) -> [IoSlice<'a>; 3] {
     let mut skip = sent;

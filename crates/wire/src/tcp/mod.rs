@@ -18,6 +18,7 @@ mod served;
 mod server;
 mod slow_requests;
 mod socket;
+mod table;
 mod takeover;
 mod unanswered;
 mod watched;
@@ -32,6 +33,8 @@ mod ahead_tests;
 mod bounds_tests;
 #[cfg(test)]
 mod entrance_tests;
+#[cfg(test)]
+mod lines_tests;
 #[cfg(test)]
 mod takeover_tests;
 #[cfg(test)]

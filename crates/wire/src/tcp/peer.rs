@@ -4,7 +4,7 @@ use super::ahead::FAR_NS;
 use super::buffers::SharedPool;
 use super::dial::dial;
 use super::in_flight::{Failed, InFlight};
-use super::lines::{Bulk, Pace, PacedLine};
+use super::lines::{Beyond, Bulk, Pace, PacedLine};
 use super::link::{Link, LinkParts, Outgoing};
 use super::receiver;
 use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
@@ -207,6 +207,18 @@ impl Peer {
     }
 }
 
+impl Beyond for Peer {
+    fn is_idle(&self) -> bool {
+        self.bulk_place().usable().is_some_and(|link| link.is_idle())
+    }
+
+    fn pace(&self, pace: Pace) {
+        if let Some(link) = self.bulk_place().usable() {
+            link.pace_if_free(pace);
+        }
+    }
+}
+
 /// Backoff before a failed background connection is retried.
 pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
@@ -322,7 +334,7 @@ impl TcpTransport {
 
     fn link(&self, peer: &Arc<Peer>, request: &Outgoing<'_>) -> Result<Arc<Link>, Fault> {
         if let Some(line) = peer.line()
-            && let Some(bulk) = Bulk::of(request)
+            && let Some(bulk) = Bulk::of(request.method, request.message, request.attachment.len())
             && !peer.is_local.load(Ordering::Relaxed)
         {
             return self.bulk_link(peer, &line, bulk, request);
@@ -350,7 +362,8 @@ impl TcpTransport {
         if !link.has_receiver() {
             receiver::assist(&link);
         }
-        link.pace(line.enter(peer, bulk, self.clock.now_ns()));
+        let beyond = Arc::clone(peer) as Arc<dyn Beyond>;
+        link.pace(line.enter(&beyond, bulk, self.clock.now_ns()));
         Ok(link)
     }
 

@@ -1,5 +1,9 @@
 //! Zones: groups of machines that are near one another, as a site or a rack is. And where files are placed by them.
 
+mod line;
+
+pub use line::{BitsPerSecond, Line};
+
 use crate::limits::ZONE_NAME_BYTES_MAX;
 use ipnet::IpNet;
 use std::collections::BTreeMap;

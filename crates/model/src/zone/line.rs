@@ -1,6 +1,6 @@
 //! Lines between zones that carry little, as their operator says: 2 Mb/s between two sites.
 
-use crate::zone::check_name;
+use super::check_name;
 
 /// What a line carries in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
