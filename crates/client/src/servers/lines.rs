@@ -18,7 +18,6 @@ const PAYLOAD_OF_THOUSAND: u64 = 915;
 /// From a zone to another one.
 type Direction = (String, String);
 
-/// Lock order: after that of the routes.
 #[derive(Default)]
 pub(super) struct Lines {
     known: Mutex<Known>,
@@ -31,6 +30,8 @@ struct Known {
     lines: Vec<Line>,
     /// Sessions that share a direction, as the latest renewal said and the one before it; one, where that is not known.
     sharing: [HashMap<Direction, u32>; 2],
+    /// The transport was told of some.
+    is_told: bool,
 }
 
 impl Known {
@@ -73,7 +74,8 @@ impl Known {
     }
 
     fn bytes_per_s(&self, rate: BitsPerSecond, from: &str, to: &str) -> u64 {
-        rate.0 / 8 * PAYLOAD_OF_THOUSAND / 1000 / u64::from(self.sessions(&(from.to_owned(), to.to_owned())))
+        let sessions = self.sessions(&(from.to_owned(), to.to_owned()));
+        (rate.0 / 8).saturating_mul(PAYLOAD_OF_THOUSAND) / 1000 / u64::from(sessions)
     }
 }
 
@@ -90,6 +92,7 @@ impl Servers {
                 zone: zone.to_owned(),
                 lines: lines.iter().filter_map(line).collect(),
                 sharing: Default::default(),
+                is_told: known.is_told,
             };
         }
         self.set_lines();
@@ -132,10 +135,11 @@ impl Servers {
     pub(super) fn set_lines(&self) {
         let map = Arc::clone(&self.routes().map);
         let lines = {
-            let known = self.lines.known.lock();
-            if known.lines.is_empty() {
+            let mut known = self.lines.known.lock();
+            if known.lines.is_empty() && !known.is_told {
                 return;
             }
+            known.is_told = !known.lines.is_empty();
             known.here(&map)
         };
         self.context.transport.set_lines(&lines);
@@ -154,7 +158,7 @@ mod tests {
     fn known(zone: &str) -> Known {
         let line = |a: &str, b: &str, bits| Line { zones: [a.into(), b.into()], rate: BitsPerSecond(bits) };
         let lines = vec![line("rio", "bra", 2_000_000), line("sao", "rio", 8_000_000)];
-        Known { zone: zone.to_owned(), lines, sharing: Default::default() }
+        Known { zone: zone.to_owned(), lines, sharing: Default::default(), is_told: false }
     }
 
     #[test]

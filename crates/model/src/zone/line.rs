@@ -9,6 +9,9 @@ pub struct BitsPerSecond(pub u64);
 /// Less is no line that files are written over.
 const RATE_MIN: BitsPerSecond = BitsPerSecond(64_000);
 
+/// More does not carry little.
+const RATE_MAX: BitsPerSecond = BitsPerSecond(1_000_000_000_000);
+
 /// A line between two zones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
@@ -63,7 +66,7 @@ impl std::str::FromStr for BitsPerSecond {
         let (number, bits) = unit.ok_or_else(wrong)?;
         let number: f64 = number.trim().parse().map_err(|_| wrong())?;
         let rate = number * bits as f64;
-        if !(rate.is_finite() && rate < u64::MAX as f64) {
+        if !(rate.is_finite() && rate <= RATE_MAX.0 as f64) {
             return Err(wrong());
         }
         match BitsPerSecond(rate.round() as u64) {
@@ -87,7 +90,7 @@ mod tests {
             let shown = text.parse::<BitsPerSecond>().map(|rate| rate.to_string());
             assert!(shown.as_deref() == Ok(text) || text.ends_with(" b/s"), "{shown:?}");
         }
-        for wrong in ["", "2", "2 MB/s", "Mb/s", "-2 Mb/s", "nan Mb/s", "1e300 Gb/s", "2 Mb"] {
+        for wrong in ["", "2", "2 MB/s", "Mb/s", "-2 Mb/s", "nan Mb/s", "1001 Gb/s", "1e300 Gb/s", "2 Mb"] {
             assert!(read(wrong).expect_err("no rate").contains(wrong), "{wrong}");
         }
         assert!(read("1 kb/s").expect_err("too little").contains("at least 64 kb/s"));

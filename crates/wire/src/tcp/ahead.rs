@@ -24,7 +24,7 @@ impl TcpTransport {
     /// The calling thread's connection to a server far away or, until that is established, another thread's. A
     /// request of many `bytes` gets the first connection that can send them at once.
     pub(super) fn far_link(&self, peer: &Arc<Peer>, at: At, bytes: usize) -> Option<Arc<Link>> {
-        let mut usable = peer.common_links().iter().filter_map(Place::usable);
+        let mut usable = peer.links.iter().filter_map(Place::usable);
         if bytes >= MANY_BYTES
             && let Some(free) = usable.find(|link| link.is_free_to_send())
         {
@@ -33,7 +33,7 @@ impl TcpTransport {
         if let Some(link) = peer.place(at).usable() {
             return Some(link);
         }
-        let other = peer.common_links().iter().find_map(Place::usable)?;
+        let other = peer.links.iter().find_map(Place::usable)?;
         let connect_ns = u64::from(self.options.connect_ms_max) * 1_000_000;
         self.make_link(peer, at, self.clock.now_ns() + connect_ns);
         Some(other)

@@ -2,8 +2,12 @@
 
 use super::buffers::SharedPool;
 use crate::frame::{FrameError, HEADER_BYTES, Header};
+use crate::proto;
+use crate::service::Fault;
 use crate::transport::Buffer;
+use prost::Message;
 use std::sync::Arc;
+use vazao_model::Code;
 
 /// Received at once while no frame is under way: enough for a batch of metadata answers, little to copy of an
 /// attachment.
@@ -14,6 +18,16 @@ pub(super) struct Frame {
     pub(super) header: Header,
     pub(super) message: Vec<u8>,
     pub(super) attachment: Buffer,
+}
+
+impl Frame {
+    /// What the message of an answer with [`flags::ERROR`](crate::frame::flags::ERROR) says.
+    pub(super) fn failure(&self) -> Fault {
+        match proto::Failure::decode(self.message.as_slice()) {
+            Ok(failure) => Fault::from(failure),
+            Err(_) => Fault::new(Code::BadRequest, "a failure that does not decode"),
+        }
+    }
 }
 
 /// A frame whose header has arrived.

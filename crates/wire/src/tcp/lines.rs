@@ -3,9 +3,9 @@
 //! TCP fills the queue of the router before a line, whatever its length, and a short request waits there behind all of
 //! it. Who knows what the line carries can send a little less: then the queue stays empty.
 //!
-//! - *Bulk* are requests and answers of more than [`BULK_BYTES`]. It goes by one connection to each server beyond the
-//!   line, which nothing else uses and which the kernel paces: what a client sends, by itself; what a server sends,
-//!   because the client says so over that connection ([`flags::PACE`](crate::frame::flags::PACE)).
+//! - *Bulk* is what is read and written in pieces of more than [`BULK_BYTES`]. It goes by one connection to each server
+//!   beyond the line, which nothing else uses and which the kernel paces: what a client sends, by itself; what a server
+//!   sends, because the client says so over that connection ([`flags::PACE`](crate::frame::flags::PACE)).
 //! - The servers beyond a line that bulk comes from, or goes to, at the same time get equal shares of it.
 //!
 //! Lock order: `users` before those of a connection.
@@ -50,6 +50,11 @@ impl Bulk {
     pub(super) fn of(method: Method, message: &[u8], attachment_bytes: usize) -> Option<Bulk> {
         let asked = match method {
             Method::Read => proto::ReadRequest::decode(message).map(|read| u64::from(read.length)),
+            Method::ChannelRead => {
+                proto::ChannelReadRequest::decode(message).map(|read| u64::from(read.length))
+            }
+            Method::ChannelReadList => proto::ChannelReadListRequest::decode(message)
+                .map(|read| read.ranges.iter().map(|range| u64::from(range.length)).sum()),
             Method::ReadList => proto::ReadListRequest::decode(message)
                 .map(|read| read.ranges.iter().map(|range| u64::from(range.length)).sum()),
             _ => Ok(0),
@@ -67,7 +72,10 @@ pub(super) trait Beyond: Send + Sync {
     /// It owes no answer there.
     fn is_idle(&self) -> bool;
 
-    /// Has both ends send at this pace; where that has to wait for what is being sent, the next request does it.
+    /// Requests are in flight there.
+    fn has_requests(&self) -> bool;
+
+    /// Has both ends send at this pace. It waits for nothing: the server hears of it with the next request.
     fn pace(&self, pace: Pace);
 }
 
@@ -86,17 +94,16 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Enters `bytes` to or from a server. Returns each one's share, and the other servers if it has changed.
-    pub(super) fn enter(
-        &self,
-        peer: &Arc<dyn Beyond>,
-        bytes: u64,
-        now_ns: u64,
-    ) -> (u64, Vec<Arc<dyn Beyond>>) {
+    /// Enters `bytes` to or from a server. Returns all servers if their shares have changed.
+    pub(super) fn enter(&self, peer: &Arc<dyn Beyond>, bytes: u64, now_ns: u64) -> Vec<Arc<dyn Beyond>> {
         let mut users = self.users.lock();
         let before = users.len();
         let is_it = |user: &User| std::ptr::addr_eq(user.peer.as_ptr(), Arc::as_ptr(peer));
-        users.retain(|user| is_it(user) || now_ns < user.until_ns.saturating_add(REST_NS));
+        let is_under_way = |user: &User| {
+            now_ns < user.until_ns.saturating_add(REST_NS)
+                || user.peer.upgrade().is_some_and(|peer| peer.has_requests())
+        };
+        users.retain(|user| is_it(user) || is_under_way(user));
         if !users.iter().any(is_it) {
             users.push(User { peer: Arc::downgrade(peer), until_ns: now_ns });
         }
@@ -105,8 +112,7 @@ impl Way {
             let ns = u128::from(bytes) * 1_000_000_000 / u128::from(share.max(1));
             user.until_ns = user.until_ns.max(now_ns).saturating_add(u64::try_from(ns).unwrap_or(u64::MAX));
         }
-        let others = if users.len() == before { Vec::new() } else { peers(&users) };
-        (share, others)
+        if users.len() == before { Vec::new() } else { peers(&users) }
     }
 
     /// What each one has at the moment.
@@ -129,6 +135,10 @@ impl Way {
     fn is_used(&self, now_ns: u64) -> bool {
         let users = self.users.lock();
         users.iter().filter(|user| now_ns < user.until_ns).any(|user| user.peer.upgrade().is_some())
+    }
+
+    fn leave(&self, peer: &Arc<dyn Beyond>) {
+        self.users.lock().retain(|user| !std::ptr::addr_eq(user.peer.as_ptr(), Arc::as_ptr(peer)));
     }
 
     fn share(&self, users: usize) -> u64 {
@@ -165,15 +175,22 @@ impl PacedLine {
         users.iter().for_each(|peer| self.pace(peer));
     }
 
+    /// A server is not beyond it any more.
+    pub(super) fn leave(&self, peer: &Arc<dyn Beyond>) {
+        self.send.leave(peer);
+        self.receive.leave(peer);
+        peer.pace(Pace::NONE);
+    }
+
     /// Bulk of a server is about to pass: its connection gets its share, and those of the others theirs.
     pub(super) fn enter(&self, peer: &Arc<dyn Beyond>, bulk: Bulk, now_ns: u64) -> Pace {
         self.note_rest(peer, now_ns);
         let mut others = Vec::new();
         if bulk.send_bytes > 0 {
-            others.extend(self.send.enter(peer, bulk.send_bytes, now_ns).1);
+            others.extend(self.send.enter(peer, bulk.send_bytes, now_ns));
         }
         if bulk.receive_bytes > 0 {
-            others.extend(self.receive.enter(peer, bulk.receive_bytes, now_ns).1);
+            others.extend(self.receive.enter(peer, bulk.receive_bytes, now_ns));
         }
         others
             .iter()

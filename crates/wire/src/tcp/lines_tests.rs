@@ -40,7 +40,7 @@ fn read(transport: &TcpTransport, address: &str, length: u32) {
 fn paces(transport: &TcpTransport, address: &str) -> Vec<Option<u64>> {
     let peer = transport.peer(address);
     let pace = |place: &Place| Some(pacing::get(place.usable()?.socket().tcp()?));
-    peer.links.iter().map(pace).collect()
+    peer.links.iter().chain([&peer.bulk]).map(pace).collect()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn only_bulk_beyond_a_line_is_paced_and_has_a_connection_of_its_own() {
     transport.set_lines(&[line(&[&address])]);
     write(&transport, &address, BULK_BYTES as usize);
     write(&transport, &near, 1 << 20);
-    let bulk = transport.peer(&address).links.len() - 1;
+    let bulk = transport.peer(&address).links.len();
     assert_eq!(paces(&transport, &address)[bulk], None, "nothing was bulk yet");
     write(&transport, &address, BULK_BYTES as usize + 1);
     let paced = paces(&transport, &address);
@@ -83,7 +83,7 @@ fn a_server_is_asked_to_send_no_faster_than_the_line_and_answers_as_ever() {
     let transport = transport(&key);
     transport.set_lines(&[line(&[&address])]);
     read(&transport, &address, 1 << 20);
-    let link = transport.peer(&address).bulk_place().usable().expect("connected");
+    let link = transport.peer(&address).bulk.usable().expect("connected");
     assert_eq!(link.paced(), Pace { send: UNPACED, receive: RATE / 2 });
     assert!(link.is_usable() && link.has_receiver());
     // The same connection goes on, and no request was taken for the pace.
@@ -101,8 +101,8 @@ fn servers_that_are_sent_to_at_the_same_time_share_the_line_until_one_rests() {
     way.bytes_per_s.store(1000, Ordering::Relaxed);
     let [a, b] = [a, b].map(|peer| peer as Arc<dyn Beyond>);
     let enter = |peer: &Arc<dyn Beyond>, bytes, now_ns| {
-        let (share, others) = way.enter(peer, bytes, now_ns);
-        (share, others.len())
+        let changed = way.enter(peer, bytes, now_ns).len();
+        (way.share_now(peer), changed)
     };
     assert_eq!(enter(&a, 1000, 0), (1000, 1));
     assert_eq!(enter(&a, 1000, 0), (1000, 0), "nothing has changed");
@@ -126,10 +126,41 @@ fn a_line_that_is_none_any_more_paces_nothing() {
     write(&transport, &address, 1 << 20);
     let slower = Line { send: RATE / 4, ..line(&[&address]) };
     transport.set_lines(&[slower]);
-    let bulk = transport.peer(&address).links.len() - 1;
+    let bulk = transport.peer(&address).links.len();
     assert_eq!(paces(&transport, &address)[bulk], Some(RATE / 4));
     transport.set_lines(&[]);
     assert_eq!(paces(&transport, &address)[bulk], Some(UNPACED));
     write(&transport, &address, 1 << 20);
-    assert_eq!(transport.peer(&address).common_links().len(), bulk + 1);
+    assert_eq!(paces(&transport, &address)[bulk], Some(UNPACED));
+    // A server that has left a line which stays is paced by it no more.
+    transport.set_lines(&[line(&[&address])]);
+    write(&transport, &address, 1 << 20);
+    assert_eq!(paces(&transport, &address)[bulk], Some(RATE));
+    transport.set_lines(&[line(&[])]);
+    assert_eq!(paces(&transport, &address)[bulk], Some(UNPACED));
+}
+
+/// Bulk that waited for its turn beyond its deadline broke the connection, with all that was under way on it.
+#[test]
+fn a_request_whose_time_is_over_before_its_turn_fails_alone() {
+    let key = ClusterKey::generate().expect("randomness");
+    let server = serve(&key);
+    let address = server.address().to_string();
+    let transport = transport(&key);
+    // A megabyte takes a second: the first of these requests is still being sent when the time of the second is over.
+    transport.set_lines(&[Line { send: 1_000_000, ..line(&[&address]) }]);
+    write(&transport, &address, BULK_BYTES as usize + 1);
+    let first = {
+        let (transport, address) = (Arc::clone(&transport), address.clone());
+        std::thread::spawn(move || write(&transport, &address, 4 << 20))
+    };
+    let link = transport.peer(&address).bulk.usable().expect("connected");
+    while link.is_free_to_send() {
+        std::thread::yield_now();
+    }
+    let bytes = vec![7; 1 << 20];
+    let late = submit::<op::Write>(&*transport, &address, &Default::default(), &bytes, within_ms(50));
+    assert_eq!(late.wait().expect_err("it was not sent").code, vazao_model::Code::Timeout);
+    first.join().expect("it was written");
+    assert!(link.is_usable() && link.is_idle());
 }

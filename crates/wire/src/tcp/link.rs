@@ -7,26 +7,22 @@ use super::buffers::SharedPool;
 use super::in_flight::InFlight;
 use super::inbound::{Frame, Inbound};
 use super::lines::{Pace, UNPACED};
-use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
-use super::socket::Socket;
+use super::slow_requests::{Asked, Outgoing, RequestTimeout, SlowRequestWatchdog};
+use super::socket::{Socket, rest_of};
 use super::table::{Called, Slot, Table, hand_over, pass_on_lead};
 use super::watched::{Entry, Watched};
-use crate::frame::{Header, METHOD_HELLO, flags};
+use crate::frame::{HEADER_BYTES, Header, METHOD_HELLO, flags};
 use crate::hello::{self, ClientHandshake, Credits};
 use crate::interrupt;
 use crate::key::ClusterKey;
-use crate::operation::Method;
-use crate::proto;
 use crate::service::Fault;
 use crate::transport::{Completion, Received};
 use parking_lot::{Mutex, MutexGuard};
-use prost::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
-use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use vazao_meter::{Accounts, Cause, Clock};
 use vazao_model::Code;
@@ -54,9 +50,10 @@ pub(super) struct Link {
     is_hung_up: Arc<AtomicBool>,
     /// A thread receives for it, whether anything waits or not.
     has_receiver: AtomicBool,
-    /// The pace that the server was told, which changes while this end sends only.
+    /// The pace that the server was told.
     sending: Mutex<u64>,
-    /// That of this end.
+    /// That which it is to have, and that of this end.
+    receive_pace: AtomicU64,
     send_pace: Mutex<u64>,
     inbound: Mutex<Inbound>,
     table: Mutex<Table>,
@@ -71,18 +68,6 @@ pub(super) struct LinkParts {
     pub(super) watched: Arc<Watched>,
     /// The transport ends all waits.
     pub(super) is_hung_up: Arc<AtomicBool>,
-}
-
-/// A request to send.
-pub(super) struct Outgoing<'a> {
-    pub(super) id: u64,
-    pub(super) method: Method,
-    pub(super) message: &'a [u8],
-    pub(super) attachment: &'a [u8],
-    pub(super) submitted_ns: u64,
-    /// It fails where it is not sent by then.
-    pub(super) sent_by_ns: u64,
-    pub(super) deadline_ns: u64,
 }
 
 impl Link {
@@ -111,6 +96,7 @@ impl Link {
             is_hung_up: parts.is_hung_up,
             has_receiver: AtomicBool::new(false),
             sending: Mutex::new(UNPACED),
+            receive_pace: AtomicU64::new(UNPACED),
             send_pace: Mutex::new(UNPACED),
             inbound: Mutex::new(Inbound::new(parts.pool)),
             table: Mutex::default(),
@@ -143,8 +129,9 @@ impl Link {
         self.has_receiver.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_receiver(&self) {
-        self.has_receiver.store(true, Ordering::Relaxed);
+    /// True for the one that may begin with it.
+    pub(super) fn claim_receiver(&self, is_claimed: bool) -> bool {
+        !self.has_receiver.swap(is_claimed, Ordering::SeqCst)
     }
 
     #[cfg(test)]
@@ -157,38 +144,22 @@ impl Link {
         &self.stream
     }
 
-    /// Has both ends send at this pace.
-    pub(super) fn pace(self: &Arc<Link>, pace: Pace) {
-        self.pace_sending(pace.send);
-        self.tell_pace(self.sending.lock(), pace.receive);
-    }
-
-    /// The same, but for the server's end while a request is being sent.
-    pub(super) fn pace_if_free(self: &Arc<Link>, pace: Pace) {
-        self.pace_sending(pace.send);
-        if let Some(sending) = self.sending.try_lock() {
-            self.tell_pace(sending, pace.receive);
-        }
-    }
-
-    fn pace_sending(&self, bytes_per_s: u64) {
+    /// Has both ends send at this pace: the server hears of it with the next request.
+    pub(super) fn pace(&self, pace: Pace) {
+        self.receive_pace.store(pace.receive, Ordering::Relaxed);
         let mut present = self.send_pace.lock();
-        if *present != bytes_per_s {
-            *present = bytes_per_s;
-            self.stream.pace(bytes_per_s);
+        if *present != pace.send {
+            *present = pace.send;
+            self.stream.pace(pace.send);
         }
     }
 
-    fn tell_pace(self: &Arc<Link>, mut sending: MutexGuard<'_, u64>, bytes_per_s: u64) {
-        if std::mem::replace(&mut *sending, bytes_per_s) == bytes_per_s {
-            return;
-        }
-        let header = Header { flags: flags::PACE, request_id: bytes_per_s, ..Header::default() };
-        let until_ns = self.clock.now_ns() + PACE_NS_MAX;
-        // Not after the next pace of another thread.
-        let sent = self.send_while_sending(&sending, [&header.encode(), &[], &[]], until_ns, None);
-        drop(sending);
-        self.end_sending(sent);
+    /// The frame that says to the server at which pace it is to send, where that has changed.
+    fn new_pace(&self, told: &mut u64) -> Option<[u8; HEADER_BYTES]> {
+        let wanted = self.receive_pace.load(Ordering::Relaxed);
+        let before = std::mem::replace(told, wanted);
+        let header = Header { flags: flags::PACE, request_id: wanted, ..Header::default() };
+        (before != wanted).then(|| header.encode())
     }
 
     fn named(&self, fault: Fault) -> Fault {
@@ -210,7 +181,7 @@ impl Link {
         loop {
             if let Some(frame) = inbound.next_frame().map_err(|e| self.garbage(&e))? {
                 if frame.header.has(flags::ERROR) {
-                    return Err(self.named(decode_failure(&frame)));
+                    return Err(self.named(frame.failure()));
                 }
                 return Ok(frame.message);
             }
@@ -266,11 +237,59 @@ impl Link {
             attachment_bytes: request.attachment.len() as u32,
             time: self.left_ns(request.deadline_ns).div_ceil(1_000_000).min(u64::from(u32::MAX)) as u32,
         };
-        let parts = [&header.encode(), request.message, request.attachment];
         let mut timeout = self.timeout(&Asked::of(request));
-        let sent = self.send_parts(parts, request.sent_by_ns, Some(&mut timeout));
+        let is_paced = *self.send_pace.lock() != UNPACED;
+        // Over a line that carries little a long request takes long, and is under way all the time.
+        let sent_by_ns = if is_paced { request.deadline_ns } else { request.sent_by_ns };
+        let turn = self.turn(sent_by_ns, &mut timeout);
+        let mut sending = turn.inspect_err(|_| self.withdraw(request.id, then))?;
+        let pace = self.new_pace(&mut sending);
+        let mut head = [0; 2 * HEADER_BYTES];
+        let (before, own) = head.split_at_mut(HEADER_BYTES);
+        own.copy_from_slice(&header.encode());
+        pace.iter().for_each(|pace| before.copy_from_slice(pace));
+        let head = if pace.is_some() { &head[..] } else { &head[HEADER_BYTES..] };
+        let parts = [head, request.message, request.attachment];
+        let sent = self.send_while_sending(&sending, parts, sent_by_ns, Some(&mut timeout));
+        drop(sending);
         self.end_sending(sent);
         Ok(())
+    }
+
+    /// Waits for the turn at sending. Errors: the time is over, or the caller is killed, before anything was sent.
+    fn turn(&self, until_ns: u64, timeout: &mut RequestTimeout<'_>) -> Result<MutexGuard<'_, u64>, Fault> {
+        if let Some(sending) = self.sending.try_lock() {
+            return Ok(sending);
+        }
+        loop {
+            let look_ns = interrupt::look_by_ns(self.clock.now_ns(), timeout.until_ns(until_ns));
+            let left = Duration::from_nanos(self.left_ns(look_ns).max(1));
+            let sending = self.sending.try_lock_for(left);
+            if self.left_ns(until_ns) == 0 {
+                return Err(self.late());
+            }
+            if let Some(sending) = sending {
+                return Ok(sending);
+            }
+            if interrupt::is_killed() {
+                return Err(Code::Interrupted.into());
+            }
+        }
+    }
+
+    /// Takes back a request of which nothing was sent, with its completion.
+    fn withdraw(&self, id: u64, then: &mut Option<Completion>) {
+        let mut table = self.table.lock();
+        match table.slots.remove(&id) {
+            Some(Slot::Waiting { bytes, then: called, .. }) => {
+                *then = called.map(|called| called.then);
+                table.requests = table.requests.saturating_sub(1);
+                table.bytes = table.bytes.saturating_sub(bytes);
+                table.hungry.drain(..).for_each(|thread| thread.unpark());
+            }
+            // The connection has failed meanwhile: its completion has run, or will.
+            other => table.slots.extend(other.map(|other| (id, other))),
+        }
     }
 
     /// After [`Link::send_parts`].
@@ -553,7 +572,7 @@ impl Link {
     fn admit(&self, frame: &Frame) -> Result<(), Fault> {
         let was_admitted = self.is_admitted.swap(true, Ordering::Relaxed);
         if frame.header.has(flags::ERROR) && !was_admitted {
-            return Err(self.named(decode_failure(frame)));
+            return Err(self.named(frame.failure()));
         }
         Ok(())
     }
@@ -568,7 +587,7 @@ impl Link {
             Some(Slot::Waiting { thread, bytes, then }) => {
                 table.called.extend(then);
                 let result = match frame.header.has(flags::ERROR) {
-                    true => Err(decode_failure(&frame)),
+                    true => Err(frame.failure()),
                     false => Ok(Received {
                         message: frame.message,
                         attachment: frame.attachment,
@@ -773,24 +792,5 @@ const TENDED_WAIT_NS: u64 = WAIT_IN_RECEIVE_NS + WAIT_IN_RECEIVE_NS / 4;
 /// After its deadline a leader still takes what has arrived, but not what keeps arriving for others.
 const LATE_RECEIVES_MAX: u32 = 64;
 
-/// A pace that cannot be sent within this time, behind what a slow line has to take first: the same.
-const PACE_NS_MAX: u64 = 30_000_000_000;
-
 /// A cancel that cannot be sent within this time means that the connection is stuck.
 const CANCEL_NS_MAX: u64 = 1_000_000_000;
-
-fn rest_of<'a>(parts: [&'a [u8]; 3], sent: usize) -> [IoSlice<'a>; 3] {
-    let mut skip = sent;
-    parts.map(|part| {
-        let skipped = skip.min(part.len());
-        skip -= skipped;
-        IoSlice::new(&part[skipped..])
-    })
-}
-
-fn decode_failure(frame: &Frame) -> Fault {
-    match proto::Failure::decode(frame.message.as_slice()) {
-        Ok(failure) => Fault::from(failure),
-        Err(_) => Fault::new(Code::BadRequest, "a failure that does not decode"),
-    }
-}

@@ -14,7 +14,7 @@ const SOL_SOCKET: c_int = 1;
 const SO_MAX_PACING_RATE: c_int = 47;
 
 /// Paced below what its line carries, a connection has no use for one that measures the line itself: BBR keeps 90 ms of
-/// it waiting where acknowledgements have to wait (docs/performance.md, "Two sites").
+/// it waiting where acknowledgements have to wait (docs/decisions/thin-lines.md). It stays so when the pace ends.
 const CONGESTION_CONTROL: &str = "cubic";
 
 unsafe extern "C" {
@@ -29,11 +29,10 @@ pub(super) fn set(stream: &TcpStream, bytes_per_s: u64) {
         // Where that is not allowed it goes on with the one that it has.
         let _ = sockopt::set_tcp_congestion(stream, CONGESTION_CONTROL);
     }
-    let value = bytes_per_s;
-    // SAFETY: the descriptor is open for as long as `stream` is borrowed; the kernel reads the eight bytes of `value`,
-    // which lives until the call has returned.
+    // SAFETY: the descriptor is open for as long as `stream` is borrowed; the kernel reads the eight bytes of
+    // `bytes_per_s`, which lives until the call has returned.
     let outcome = unsafe {
-        let value = (&raw const value).cast();
+        let value = (&raw const bytes_per_s).cast();
         setsockopt(stream.as_raw_fd(), SOL_SOCKET, SO_MAX_PACING_RATE, value, size_of::<u64>() as u32)
     };
     if outcome != 0 {

@@ -5,9 +5,9 @@ use super::buffers::SharedPool;
 use super::dial::dial;
 use super::in_flight::{Failed, InFlight};
 use super::lines::{Beyond, Bulk, Pace, PacedLine};
-use super::link::{Link, LinkParts, Outgoing};
+use super::link::{Link, LinkParts};
 use super::receiver;
-use super::slow_requests::{Asked, RequestTimeout, SlowRequestWatchdog};
+use super::slow_requests::{Asked, Outgoing, RequestTimeout, SlowRequestWatchdog};
 use super::socket::{self, Socket};
 use super::unanswered::UnansweredConnects;
 use super::watched::Watched;
@@ -75,6 +75,8 @@ impl std::fmt::Debug for TcpTransport {
 pub(super) struct Peer {
     address: String,
     pub(super) links: Vec<Place>,
+    /// That for bulk, where it is beyond a line that carries little.
+    pub(super) bulk: Place,
     /// Those by the entrances on this machine: as many for each core, one core after the other.
     local: Vec<Place>,
     cores: usize,
@@ -103,6 +105,8 @@ pub(super) enum At {
     Remote(usize),
     /// Among those by the entrances.
     Local(usize),
+    /// That for bulk over a line that carries little.
+    Bulk,
 }
 
 /// Connections by the entrances of one server, all cores together, unless there are more cores.
@@ -116,6 +120,7 @@ impl Peer {
         Peer {
             address: address.to_owned(),
             links: places(connections.max(1)),
+            bulk: Place::default(),
             local: places(local),
             cores,
             tended: places(cores.min(LOCAL_LINKS)),
@@ -131,14 +136,11 @@ impl Peer {
     }
 
     /// Says beyond which line it is, if any.
-    fn set_line(&self, line: Option<&Arc<PacedLine>>) {
+    fn set_line(self: &Arc<Peer>, line: Option<&Arc<PacedLine>>) {
         self.is_beyond_line.store(line.is_some(), Ordering::Relaxed);
         let before = std::mem::replace(&mut *self.line.write(), line.cloned());
-        if line.is_none()
-            && before.is_some()
-            && let Some(link) = self.bulk_place().usable()
-        {
-            link.pace(Pace::NONE);
+        if let Some(before) = before.filter(|before| line.is_none_or(|line| !Arc::ptr_eq(line, before))) {
+            before.leave(&(Arc::clone(self) as Arc<dyn Beyond>));
         }
     }
 
@@ -147,23 +149,6 @@ impl Peer {
             return None;
         }
         self.line.read().clone()
-    }
-
-    /// Where bulk goes when it is beyond a line that carries little.
-    pub(super) fn bulk_place(&self) -> &Place {
-        &self.links[self.bulk_number()]
-    }
-
-    fn bulk_number(&self) -> usize {
-        self.links.len() - 1
-    }
-
-    /// The connections by TCP for all that is not bulk: all, or those beside that for bulk.
-    pub(super) fn common_links(&self) -> &[Place] {
-        match self.is_beyond_line.load(Ordering::Relaxed) {
-            true => &self.links[..self.bulk_number().max(1)],
-            false => &self.links,
-        }
     }
 
     /// This machine's address towards it. Its name is looked up once: what asks for this is often repeated, and must
@@ -177,7 +162,7 @@ impl Peer {
     /// The calling thread's place. On this machine that depends on the core it is on.
     pub(super) fn at(&self) -> At {
         if !self.is_local.load(Ordering::Relaxed) {
-            return At::Remote(thread_number() % self.common_links().len());
+            return At::Remote(thread_number() % self.links.len());
         }
         let of_core = self.local.len() / self.cores;
         At::Local(socket::current_core() % self.cores * of_core + thread_number() % of_core)
@@ -186,6 +171,7 @@ impl Peer {
     pub(super) fn place(&self, at: At) -> &Place {
         match at {
             At::Remote(number) => &self.links[number],
+            At::Bulk => &self.bulk,
             At::Local(number) => &self.local[number],
         }
     }
@@ -208,13 +194,17 @@ impl Peer {
 }
 
 impl Beyond for Peer {
+    fn has_requests(&self) -> bool {
+        self.bulk.usable().is_some_and(|link| !link.is_idle())
+    }
+
     fn is_idle(&self) -> bool {
-        self.bulk_place().usable().is_some_and(|link| link.is_idle())
+        self.bulk.usable().is_some_and(|link| link.is_idle())
     }
 
     fn pace(&self, pace: Pace) {
-        if let Some(link) = self.bulk_place().usable() {
-            link.pace_if_free(pace);
+        if let Some(link) = self.bulk.usable() {
+            link.pace(pace);
         }
     }
 }
@@ -356,12 +346,10 @@ impl TcpTransport {
         bulk: Bulk,
         request: &Outgoing<'_>,
     ) -> Result<Arc<Link>, Fault> {
-        let at = At::Remote(peer.bulk_number());
+        let at = At::Bulk;
         let core = socket::current_core();
         let link = self.link_at(peer, at, core, request.sent_by_ns, Some(Asked::of(request)))?;
-        if !link.has_receiver() {
-            receiver::assist(&link);
-        }
+        receiver::assist(&link);
         let beyond = Arc::clone(peer) as Arc<dyn Beyond>;
         link.pace(line.enter(&beyond, bulk, self.clock.now_ns()));
         Ok(link)
@@ -587,7 +575,7 @@ impl TcpTransport {
         self.is_hung_up.store(true, Ordering::SeqCst);
         let peers: Vec<Arc<Peer>> = self.peers.read().values().map(Arc::clone).collect();
         for peer in &peers {
-            for place in peer.links.iter().chain(&peer.local).chain(&peer.tended) {
+            for place in peer.links.iter().chain([&peer.bulk]).chain(&peer.local).chain(&peer.tended) {
                 let link = place.link.lock().clone();
                 if let Some(link) = link {
                     link.break_off(&hung_up());
@@ -631,7 +619,7 @@ impl Drop for TcpTransport {
         let peers = self.peers.get_mut();
         let tended = peers.values().flat_map(|peer| &peer.tended);
         // A connection within a busy machine may have had a slow handshake, and so a receiver thread, too.
-        let others = peers.values().flat_map(|peer| peer.links.iter().chain(&peer.local));
+        let others = peers.values().flat_map(|peer| peer.links.iter().chain([&peer.bulk]).chain(&peer.local));
         for place in tended.chain(others) {
             let link = place.link.lock().take_if(|link| link.has_receiver());
             if let Some(link) = link {

@@ -10,6 +10,9 @@ use vazao_model::Code;
 const STACK_BYTES: usize = 512 * 1024;
 
 fn begin(link: &Arc<Link>) -> std::io::Result<()> {
+    if !link.claim_receiver(true) {
+        return Ok(());
+    }
     let tended = Arc::clone(link);
     let tend = move || {
         // Without the receiver thread no completion would run: every request in flight has to fail instead.
@@ -18,9 +21,11 @@ fn begin(link: &Arc<Link>) -> std::io::Result<()> {
         }
     };
     let thread = std::thread::Builder::new().name("vazao-answers".to_owned()).stack_size(STACK_BYTES);
-    thread.spawn(tend)?;
-    link.set_receiver();
-    Ok(())
+    let spawned = thread.spawn(tend).map(drop);
+    if spawned.is_err() {
+        link.claim_receiver(false);
+    }
+    spawned
 }
 
 /// Has a thread receive over `link` until the connection fails or is broken off.

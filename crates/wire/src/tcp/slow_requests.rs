@@ -1,12 +1,23 @@
 //! Slow-request watchdog: reports a request that waits long while it still waits, so that the log shows what hangs
 //! before it fails.
 
-use super::link::Outgoing;
 use crate::operation::Method;
 use crate::service::RequestId;
 use crate::transport::{OnSlow, Slow};
 use std::sync::{Arc, OnceLock};
 use vazao_meter::Clock;
+
+/// A request to send.
+pub(super) struct Outgoing<'a> {
+    pub(super) id: u64,
+    pub(super) method: Method,
+    pub(super) message: &'a [u8],
+    pub(super) attachment: &'a [u8],
+    pub(super) submitted_ns: u64,
+    /// It fails where it is not sent by then.
+    pub(super) sent_by_ns: u64,
+    pub(super) deadline_ns: u64,
+}
 
 /// The callback for slow requests, and the wait after which it is called.
 #[derive(Default)]

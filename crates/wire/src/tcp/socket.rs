@@ -13,7 +13,7 @@ use rustix::net::{
     shutdown, socket_with, sockopt,
 };
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -171,4 +171,14 @@ pub(super) fn bind_to(core: usize) {
     if let Err(error) = sched_setaffinity(None, &cores) {
         tracing::debug!(core, "cannot bind the thread of this core's entrance to the core: {error}");
     }
+}
+
+/// What of these parts follows their first `sent` bytes.
+pub(super) fn rest_of<'a>(parts: [&'a [u8]; 3], sent: usize) -> [IoSlice<'a>; 3] {
+    let mut skip = sent;
+    parts.map(|part| {
+        let skipped = skip.min(part.len());
+        skip -= skipped;
+        IoSlice::new(&part[skipped..])
+    })
 }
