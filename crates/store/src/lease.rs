@@ -134,8 +134,9 @@ struct CaughtUp {
 pub(crate) struct Leases {
     held: Mutex<Held>,
     pub(crate) latest: Arc<Latest>,
-    /// Members that do not carry out what they are sent, each with the one that says so.
-    failing: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
+    /// Members that do not carry out what they are sent, each with the one that says so, and the epoch in which that
+    /// was so. In another one it says nothing: who said so may lead no more, and would never take it back.
+    failing: Mutex<BTreeMap<(TargetId, GroupId, TargetId), u64>>,
     /// Members whose disks could not be used, each with the one that was told so.
     out: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
     /// Members that have caught up, by the primary. Taken after `held`.
@@ -293,7 +294,7 @@ impl Leases {
 
     /// Says to the metadata service from now on that a member has caught up, while this is the epoch.
     pub(crate) fn say_caught_up(&self, key: (TargetId, GroupId), target: TargetId, process: u64, epoch: u64) {
-        self.failing.lock().remove(&(key.0, key.1, target));
+        self.forget_failing(key, target);
         self.caught_up.lock().insert(key, CaughtUp { target, process, epoch });
     }
 
@@ -394,18 +395,20 @@ impl Leases {
         self.held.lock().servers.get(&target).map(|(_, address)| address.clone())
     }
 
-    /// Another member does not carry out what it is sent, or does again.
-    pub(crate) fn set_failing(&self, (target, group): (TargetId, GroupId), other: TargetId, fails: bool) {
-        let mut failing = self.failing.lock();
-        match fails {
-            true => failing.insert((target, group, other)),
-            false => failing.remove(&(target, group, other)),
-        };
+    /// Another member has not carried out what it was sent in an epoch.
+    pub(crate) fn note_failing(&self, (target, group): (TargetId, GroupId), other: TargetId, epoch: u64) {
+        self.failing.lock().insert((target, group, other), epoch);
     }
 
-    /// Whether that is so of the member that is asked.
+    /// It does again.
+    pub(crate) fn forget_failing(&self, (target, group): (TargetId, GroupId), other: TargetId) {
+        self.failing.lock().remove(&(target, group, other));
+    }
+
+    /// Whether the member that is asked fails, in the epoch of the question.
     pub(crate) fn is_failing(&self, question: &Question) -> bool {
-        self.failing.lock().contains(&(question.target, question.group, question.of))
+        let Question { target, group, of, epoch, .. } = question;
+        self.failing.lock().get(&(*target, *group, *of)) == Some(epoch)
     }
 
     /// A member hears of a record; of one that cannot be understood it hears from the metadata service again.

@@ -4,7 +4,7 @@ use super::areas::Areas;
 use super::calls;
 use super::config::{NodeConfig, RoleName, any_port};
 use super::disk::disk;
-use super::files::{self, Lock, Notice};
+use super::files::{self, Notice};
 use super::measures::{Counted, MeasureService, Measuring};
 use super::membership::{Place, Refusals, Register};
 use super::memory::{self, MemoryFile, Plan};
@@ -78,9 +78,11 @@ pub(super) struct Node {
     name: String,
     /// Where the metadata service is, unless it is here.
     metadata: Vec<String>,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) transport: Arc<TcpTransport>,
-    /// For its last word: the other one is hung up by then.
+    /// For leases: nothing large is before them in a connection of their own.
+    pub(super) leases_transport: Arc<TcpTransport>,
+    /// For its last word: the first one is hung up by then.
     last_transport: Arc<TcpTransport>,
     meta: Option<Arc<MetaService>>,
     pub(super) data: Option<Arc<DataService>>,
@@ -92,7 +94,7 @@ pub(super) struct Node {
     measures: Arc<MeasureService>,
     /// Of remote calls, once they are answered.
     calls: OnceLock<Arc<calls::Statistics>>,
-    server: Mutex<Server>,
+    pub(super) server: Mutex<Server>,
     /// Where clients of this machine are handed descriptors.
     door: Option<Mutex<LocalServer>>,
     /// Targets that had failed when visitors were last looked at.
@@ -111,9 +113,11 @@ pub(super) struct Node {
     pauses: Pauses,
 }
 
-/// One to serve with, one for the last word.
-fn transports(key: &ClusterKey, clock: &Arc<dyn Clock>) -> [Arc<TcpTransport>; 2] {
-    [(); 2].map(|()| TcpTransport::new(key.clone(), TransportOptions::default(), Arc::clone(clock)))
+/// One to serve with, one for leases, one for the last word.
+fn transports(key: &ClusterKey, clock: &Arc<dyn Clock>) -> [Arc<TcpTransport>; 3] {
+    let serves = TransportOptions::default();
+    let alone = TransportOptions { connections_max: 1, ..serves };
+    [serves, alone, alone].map(|options| TcpTransport::new(key.clone(), options, Arc::clone(clock)))
 }
 
 /// Runs a node until a signal comes.
@@ -123,10 +127,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         stop_with_stdin(&stop)?;
     }
     let key = key(config, settings)?;
-    let lock_path = settings.state.join("lock");
-    let Some(lock) = Lock::take(&lock_path)? else {
-        return Err(Failure::new(format!("{}: this node already runs", lock_path.display())));
-    };
+    let lock = opening::lock(settings)?;
     let memory = Arc::new(MemoryFile::load(&settings.state)?);
     opening::check_metadata(config, settings, &memory)?;
     let plan = opening::data_plan(config, settings, &memory)?;
@@ -137,7 +138,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
     let address = server.address();
     let advertised = config.advertise.clone().unwrap_or_else(|| address.to_string());
     let areas = Areas::new(config.area.clone(), &settings.directory, Arc::clone(&memory));
-    let [transport, last_transport] = transports(&key, &clock);
+    let [transport, leases_transport, last_transport] = transports(&key, &clock);
     let measures = MeasureService::new(&config.name, &clock);
     let data = open_data(config, &plan, &advertised, run, &transport, &measures)?;
     let area = open_area(config, &areas, run, &clock)?;
@@ -158,6 +159,7 @@ pub(crate) fn run(config: &NodeConfig, settings: &Settings) -> Outcome {
         calls: OnceLock::new(),
         clock,
         transport,
+        leases_transport,
         last_transport,
         server: Mutex::new(server),
         unregistered: Mutex::new(Some("not registered yet".to_owned())),
@@ -461,6 +463,8 @@ fn start_threads(
         ticks.extend::<[Tick; 2]>([("tick-data", Node::tick_data), ("tick-targets", Node::tick_targets)]);
         let keeping = Arc::clone(node);
         start("leases", Box::new(move || keeping.keep_leases()))?;
+        let sharing = Arc::clone(node);
+        start("link", Box::new(move || sharing.share_link()))?;
     }
     for (name, work) in ticks {
         let ticking = Arc::clone(node);

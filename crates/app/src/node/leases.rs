@@ -6,9 +6,13 @@
 use super::daemon::Node;
 use tracing::debug;
 use vazao_store::Peers;
+use vazao_wire::tcp::SharedLink;
 
 /// Above what serves requests, below what the kernel does.
 const PRIORITY: i32 = -10;
+
+/// A look at all connections takes one part in so many of the time.
+const LOOKS: u64 = 50;
 
 impl Node {
     /// Asks, for as long as the node runs.
@@ -22,11 +26,22 @@ impl Node {
         while !self.is_stopping() {
             let metadata = self.registered_at.lock().clone();
             match data.shares_groups() {
-                true => peers.turn(data, &*self.transport, &metadata),
+                true => peers.turn(data, &*self.leases_transport, &metadata),
                 false => peers = Peers::default(),
             }
             // Also where nothing is shared: the first change in a new group waits for its members' leases.
             self.pause(Peers::TURN.as_millis() as u64);
+        }
+    }
+    /// Shares the link, for as long as the node runs.
+    pub(super) fn share_link(&self) {
+        let mut link = self.server.lock().shared_link(&self.transport);
+        while !self.is_stopping() {
+            let begun_ns = self.clock.now_ns();
+            link.turn(begun_ns);
+            // With thousands of connections it looks less often.
+            let taken_ms = self.clock.now_ns().saturating_sub(begun_ns) / 1_000_000;
+            self.pause((taken_ms * LOOKS).max(SharedLink::TURN.as_millis() as u64));
         }
     }
 }

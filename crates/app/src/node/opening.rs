@@ -3,11 +3,12 @@
 
 use super::config::{NodeConfig, RoleName};
 use super::disk::disk;
+use super::files::Lock;
 use super::measures::MeasureService;
 use super::memory::{Found, MemoryFile, Plan, check_volume, plan};
 use super::settings::Settings;
 use super::targets;
-use crate::failure::{At, Outcome};
+use crate::failure::{At, Failure, Outcome};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,12 @@ use tracing::{error, info, warn};
 use vazao_disk::RealDisk;
 use vazao_model::limits::TARGET_HANGS_MS;
 use vazao_store::{DataService, MissingTarget, TargetName};
+
+/// Has no other process run this node. Errors: one does.
+pub(super) fn lock(settings: &Settings) -> Outcome<Lock> {
+    let path = settings.state.join("lock");
+    Lock::take(&path)?.ok_or_else(|| Failure::new(format!("{}: this node already runs", path.display())))
+}
 
 /// What its data server is opened with, after a look at its target directories: those of the configuration, and those
 /// that were added since. Errors: a target is missing.

@@ -23,6 +23,9 @@ const COLLECT_NS: u64 = 1_000_000_000;
 /// How long evening out may take that no request waits for; it is tried again.
 const EVEN_NS: u64 = 5_000_000_000;
 
+/// How long a member may take for what is sent to even it out: whether it still counts is not looked at meanwhile.
+const PUSH_NS: u64 = 2_000_000_000;
+
 /// Changes after which members may differ, in one group; with more of them a member is given up.
 const UNEVEN_MAX: usize = 1024;
 
@@ -221,7 +224,7 @@ impl DataService {
                 return Ok(());
             }
             let forward = self.replication.forward(key, view.epoch, 0, self.record(key));
-            for (other, sent) in self.submit(change, &forward, &missing) {
+            for (other, sent) in self.submit(change, &forward, &missing, PUSH_NS) {
                 match sent.and_then(|pending| pending.wait()) {
                     Ok(_) => has.push(other),
                     Err(fault) if is_refusal(fault.code) => return Err(fault),
@@ -295,7 +298,7 @@ impl DataService {
         if count > UNEVEN_MAX
             && let Ok(view) = self.view(key)
         {
-            view.others.iter().for_each(|other| self.leases.set_failing(key, *other, true));
+            view.others.iter().for_each(|other| self.leases.note_failing(key, *other, view.epoch));
         }
     }
 }

@@ -16,8 +16,9 @@ use vazao_wire::proto;
 use vazao_wire::service::{Answer, Call, Deferred, Fault, Request, Responder};
 use vazao_wire::transport::{Pending, Received, Transport};
 
-/// How long one member may take for one form of a change. A member that is silent is out of the group before that.
-const FORWARD_NS: u64 = 2_000_000_000;
+/// How long one member may take for one form of a change. One that is silent, or whose disk is, is out of the group
+/// before that; one behind a full link is slow, and gets no faster by being sent it once more.
+const FORWARD_NS: u64 = 8_000_000_000;
 
 /// A member that could carry nothing out for so long is accused, also where it answers questions.
 const FAILING_NS: u64 = 3_000_000_000;
@@ -36,7 +37,7 @@ const WALKED_NS: u64 = 1_000_000_000;
 
 /// For so long a member that is no primary tries to have a change made: its group goes on without a primary that is
 /// silent within this.
-const RELAY_NS: u64 = FORWARD_NS + 2 * TERM_NS;
+const RELAY_NS: u64 = 2_000_000_000 + 2 * TERM_NS;
 
 /// How a change ended.
 enum Outcome {
@@ -251,13 +252,13 @@ impl DataService {
     ) -> Result<bool, Fault> {
         let mut refused = None;
         let mut is_whole = true;
-        for (other, sent) in self.submit(change, forward, missing) {
+        for (other, sent) in self.submit(change, forward, missing, FORWARD_NS) {
             let until_ns = self.shell.clock().now_ns().saturating_add(WALKED_NS);
             let is_waited_for = || self.is_waited_for(key, other, until_ns);
             match sent.and_then(|pending| self.await_while(pending, is_waited_for)) {
                 Ok(_) => {
                     progress.has.insert(other);
-                    self.leases.set_failing(key, other, false);
+                    self.leases.forget_failing(key, other);
                 }
                 Err(fault) if fault.code == Code::NotFound && change.must_exist() => {
                     match !counting.contains(&other) && self.pass_over(key, forward.number, other) {
@@ -276,7 +277,7 @@ impl DataService {
                     is_whole = false;
                     self.replication.note_failure(key, fault.code);
                     progress.tells_record |= fault.code == Code::WrongEpoch;
-                    self.note_failing(key, other, progress);
+                    self.note_failing((key, forward.epoch), other, progress);
                 }
             }
         }
@@ -326,25 +327,26 @@ impl DataService {
     }
 
     /// One that has carried nothing out for a while is accused.
-    fn note_failing(&self, key: Key, other: TargetId, progress: &mut Progress) {
+    fn note_failing(&self, (key, epoch): (Key, u64), other: TargetId, progress: &mut Progress) {
         let now_ns = self.shell.clock().now_ns();
         let since_ns = *progress.failing_since_ns.get_or_insert(now_ns);
         if now_ns.saturating_sub(since_ns) > FAILING_NS {
-            self.leases.set_failing(key, other, true);
+            self.leases.note_failing(key, other, epoch);
         }
     }
 
-    /// Sends a change to other members, all at the same time.
+    /// Sends a change to other members, all at the same time; each may take so long.
     pub(super) fn submit(
         &self,
         change: &Change,
         forward: &proto::Forward,
         others: &[TargetId],
+        limit_ns: u64,
     ) -> Vec<(TargetId, Sent)> {
         let message = change.body.forwarded(forward.clone());
         let send = |&other: &TargetId| {
             let sent = self.way_to(other).map(|(transport, address)| {
-                let deadline_ns = transport.clock().now_ns() + FORWARD_NS;
+                let deadline_ns = transport.clock().now_ns() + limit_ns;
                 transport.submit(&address, change.method(), &message, &change.bytes, deadline_ns)
             });
             (other, sent)

@@ -7,8 +7,9 @@ use crate::health::restore::SoundBlock;
 use crate::service::{DataService, fault};
 use crate::targets::Target;
 use sha2::{Digest, Sha256};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vazao_model::checksum::piece_checksums;
 use vazao_model::cluster::lagging::CatchUpWait;
@@ -19,17 +20,45 @@ use vazao_wire::proto;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::submit;
 
-/// How long the member may take for one request.
-const ANSWER_NS: u64 = 2_000_000_000;
+/// How long the member may take for one request: a few times as long as a piece may.
+const ANSWER_NS: u64 = 4_000_000_000;
 
-/// Bytes that are compared at once, under their lock.
-const PIECE_BYTES: u64 = 1 << 20;
+/// Bytes that are compared at once, under their lock, for which programs wait: fewer where a piece takes long, as
+/// behind a link that carries little.
+const PIECE_BYTES: RangeInclusive<u64> = 128 << 10..=1 << 20;
+const PIECE_NS: RangeInclusive<u64> = 60_000_000..=250_000_000;
 
 /// Bytes of a block's hash.
 pub(super) const HASH_BYTES: usize = 16;
 
+/// How many bytes the next piece has.
+pub(super) struct PieceBytes(AtomicU64);
+
+impl Default for PieceBytes {
+    fn default() -> PieceBytes {
+        PieceBytes(AtomicU64::new(*PIECE_BYTES.end()))
+    }
+}
+
+impl PieceBytes {
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A piece of so many bytes, and no less, took so long.
+    fn took(&self, bytes: u64, taken_ns: u64) {
+        let next = match taken_ns {
+            ns if ns > *PIECE_NS.end() => bytes / 2,
+            ns if ns < *PIECE_NS.start() => bytes * 2,
+            _ => bytes,
+        };
+        self.0.store(next.clamp(*PIECE_BYTES.start(), *PIECE_BYTES.end()), Ordering::Relaxed);
+    }
+}
+
 /// What became of a piece.
 pub(super) struct Compared {
+    bytes: u64,
     sent_bytes: u64,
     /// Zeros were passed over.
     has_holes: bool,
@@ -68,13 +97,18 @@ impl DataService {
             let end = range.end.checked_next_multiple_of(BLOCK_BYTES as u64).unwrap_or(u64::MAX);
             while at < end {
                 let started_ns = self.shell.clock().now_ns();
-                let piece = at..end.min(at.saturating_add(PIECE_BYTES));
+                let piece_bytes = self.replication.piece_bytes.get();
+                let piece = at..end.min(at.saturating_add(piece_bytes));
                 at = piece.end;
                 let Some(compared) = self.compare_piece(key, other, target, object, piece)? else {
                     break;
                 };
                 sent_bytes += compared.sent_bytes;
                 has_holes |= compared.has_holes;
+                if compared.bytes == piece_bytes {
+                    let taken_ns = self.shell.clock().now_ns().saturating_sub(started_ns);
+                    self.replication.piece_bytes.took(piece_bytes, taken_ns);
+                }
                 self.make_way(key, other, started_ns);
             }
         }
@@ -224,7 +258,7 @@ impl DataService {
         let is_end = piece.start + bytes.len() as u64 >= target.extent(object).map_err(fault)?.1;
         let (runs, has_holes) = differing(&bytes, &theirs.hashes, is_end);
         watch.lap(CatchUpWait::OwnCpu);
-        let mut compared = Compared { sent_bytes: 0, has_holes };
+        let mut compared = Compared { bytes: bytes.len() as u64, sent_bytes: 0, has_holes };
         for run in runs {
             let blocks = &bytes[run.start * BLOCK_BYTES..bytes.len().min(run.end * BLOCK_BYTES)];
             let offset = piece.start + (run.start * BLOCK_BYTES) as u64;
@@ -270,7 +304,7 @@ impl DataService {
         let forward = self.replication.forward(key, view.epoch, 0, self.record(key));
         let clock = self.shell.clock();
         let begun_ns = clock.now_ns();
-        for (_, sent) in self.submit(change, &forward, &[other]) {
+        for (_, sent) in self.submit(change, &forward, &[other], ANSWER_NS) {
             let answer = sent.and_then(|pending| pending.wait());
             let received = answer.inspect_err(|fault| self.replication.note_failure(key, fault.code))?;
             let (taken_ns, service_ns) =
@@ -341,6 +375,25 @@ mod tests {
     fn runs(bytes: &[u8], theirs: &[u8], is_end: bool) -> (Vec<(usize, usize)>, bool) {
         let (runs, has_holes) = differing(bytes, theirs, is_end);
         (runs.into_iter().map(|run| (run.start, run.end)).collect(), has_holes)
+    }
+
+    #[test]
+    fn pieces_get_smaller_behind_a_link_that_carries_little_and_larger_again() {
+        let pieces = PieceBytes::default();
+        for _ in 0..5 {
+            pieces.took(pieces.get(), 700_000_000);
+        }
+        assert_eq!(pieces.get(), 128 << 10);
+        pieces.took(pieces.get(), 100_000_000);
+        assert_eq!(
+            pieces.get(),
+            128 << 10,
+            "long enough not to be mostly round trips, short enough to wait for"
+        );
+        for _ in 0..5 {
+            pieces.took(pieces.get(), 2_000_000);
+        }
+        assert_eq!(pieces.get(), 1 << 20);
     }
 
     #[test]

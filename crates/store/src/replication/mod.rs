@@ -170,6 +170,7 @@ pub(crate) struct Replication {
     walks: Pool,
     /// How far those are.
     progress: progress::Progress,
+    piece_bytes: level::PieceBytes,
     is_turning: AtomicBool,
     transport: OnceLock<Arc<dyn Transport>>,
     service: OnceLock<Weak<DataService>>,
@@ -183,6 +184,7 @@ impl Replication {
             walks: Pool::new("catch-up", WALKS_MAX, WALKS_QUEUED_MAX, 0, Arc::clone(&clock)),
             pool: Pool::new("copies", THREADS_MAX, JOBS_MAX, JOBS_BYTES_MAX, clock),
             progress: progress::Progress::default(),
+            piece_bytes: level::PieceBytes::default(),
             is_turning: AtomicBool::new(false),
             transport: OnceLock::new(),
             service: OnceLock::new(),

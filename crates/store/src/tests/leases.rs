@@ -378,6 +378,28 @@ fn a_member_whose_disk_answers_nothing_is_reported_at_once() {
     assert_eq!(meta.0.lock().reports.first().map(|report| report.silent.clone()), Some(vec![2]));
 }
 
+/// A primary of three that was frozen noted on waking that a member had carried nothing out, and led no more. As the
+/// new primary had that member count again, the old one accused it, for minutes, each time half a second later.
+#[test]
+fn a_member_that_failed_in_another_epoch_is_accused_no_more() {
+    let (rig, meta, _other, mut peers) = two();
+    let key = (TargetId(1), group(2));
+    rig.service.leases.note_failing(key, TargetId(2), 1);
+    let out = pair(5).changed(1, Change::PutOut(vec![TargetId(2)])).expect("legal");
+    meta.0.lock().now = Some(group_members(group(2), &out));
+    turns(&rig, &mut peers, 1_000);
+    assert_eq!(meta.0.lock().reports.first().map(|report| report.silent.clone()), Some(vec![2]));
+    let promote = Change::Promote { target: TargetId(2), run: 9, by: (TargetId(1), 5), instead_of: None };
+    let again = out.changed(out.epoch, promote).expect("legal");
+    meta.0.lock().reports.clear();
+    rig.service.leases.learn(key.0, key.1, &group_members(group(2), &again));
+    turns(&rig, &mut peers, 5_000);
+    assert_eq!(meta.0.lock().reports, []);
+    rig.service.leases.note_failing(key, TargetId(2), again.epoch);
+    turns(&rig, &mut peers, 1_000);
+    assert!(!meta.0.lock().reports.is_empty(), "it fails again");
+}
+
 /// A network in which no connection stands to some addresses; to ask them holds up the one that asks.
 struct Connecting {
     carrier: Arc<InlineTransport>,

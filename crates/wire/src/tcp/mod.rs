@@ -4,6 +4,7 @@ mod ahead;
 mod bounds;
 mod buffers;
 mod dial;
+mod egress;
 mod event_loop;
 mod in_flight;
 mod inbound;
@@ -24,6 +25,7 @@ mod unanswered;
 mod watched;
 
 pub use dial::{is_way_lost, probe_way};
+pub use egress::SharedLink;
 pub use peer::{TcpTransport, TransportOptions};
 pub use server::{Server, ServerOptions};
 

@@ -302,6 +302,10 @@ impl TcpTransport {
         })
     }
 
+    pub(super) fn watched(&self) -> Arc<Watched> {
+        Arc::clone(&self.watched)
+    }
+
     /// What the callers of this transport waited for.
     pub fn accounts(&self) -> &Arc<Accounts> {
         &self.accounts

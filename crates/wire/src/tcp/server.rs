@@ -1,8 +1,10 @@
 //! A listening server: its threads, its metrics, its end.
 
 use super::bounds::Bounds;
+use super::egress::SharedLink;
 use super::event_loop::{EventLoop, Listener};
 use super::inbox::Inbox;
+use super::peer::TcpTransport;
 use super::socket;
 use super::takeover::{LoopThreads, TakeoverWatch};
 use super::watched::Watched;
@@ -146,6 +148,11 @@ impl Server {
     #[cfg(test)]
     pub(super) fn paces(&self) -> Vec<u64> {
         self.shared.watched.paces()
+    }
+
+    /// What shares this machine's link among the connections of this server and those of a transport.
+    pub fn shared_link(&self, transport: &TcpTransport) -> SharedLink {
+        SharedLink::new(Arc::clone(&self.shared.watched), transport.watched())
     }
 
     /// Those connected, by host, with what the kernel counts for their connections.

@@ -1,5 +1,6 @@
 //! The connections that are open, so that what the kernel counts for them can be asked at any moment from any thread.
 
+use super::pacing;
 use super::socket::Socket;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -51,11 +52,32 @@ impl Watched {
         Entry { watched: Arc::clone(self), id }
     }
 
+    /// What the kernel counts for each of them.
+    pub(super) fn counts(&self) -> Vec<Connection> {
+        let open = self.open.lock();
+        open.iter().filter_map(|(&id, open)| tcp_info::connection(open.stream.tcp()?, id)).collect()
+    }
+
+    /// How fast one sends at most; `None`: it has ended.
+    pub(super) fn pace_of(&self, id: u64) -> Option<u64> {
+        self.open.lock().get(&id).and_then(|open| open.stream.tcp()).map(pacing::get)
+    }
+
+    /// Has one that sends at the one pace send at the other.
+    pub(super) fn change_pace(&self, id: u64, from: u64, to: u64) {
+        let open = self.open.lock();
+        if let Some(stream) = open.get(&id).and_then(|open| open.stream.tcp())
+            && pacing::get(stream) == from
+        {
+            pacing::set_rate(stream, to);
+        }
+    }
+
     /// How fast those that are paced send at most.
     #[cfg(test)]
     pub(super) fn paces(&self) -> Vec<u64> {
         let open = self.open.lock();
-        let paces = open.values().filter_map(|open| open.stream.tcp()).map(super::pacing::get);
+        let paces = open.values().filter_map(|open| open.stream.tcp()).map(pacing::get);
         paces.filter(|pace| *pace != super::lines::UNPACED).collect()
     }
 
@@ -108,6 +130,13 @@ mod tests {
         }
         let peers = watched.peers();
         assert_eq!((peers.len(), peers[0].connections.len()), (1, 2));
+        // One that is paced for a line meanwhile keeps that.
+        let (first, second) = (entries[0].0.id, entries[1].0.id);
+        watched.change_pace(first, crate::tcp::lines::UNPACED, 200_000);
+        watched.change_pace(second, 1, 200_000);
+        assert_eq!((watched.paces(), watched.pace_of(first)), (vec![200_000], Some(200_000)));
+        watched.change_pace(first, 200_000, crate::tcp::lines::UNPACED);
+        assert_eq!(watched.paces(), []);
         assert_eq!((peers[0].address.clone(), peers[0].local.as_str()), (address.to_string(), "127.0.0.1"));
         drop(entries.pop());
         assert_eq!(watched.peers()[0].connections.len(), 1);
