@@ -397,7 +397,9 @@ impl Leases {
 
     /// Another member has not carried out what it was sent in an epoch.
     pub(crate) fn note_failing(&self, (target, group): (TargetId, GroupId), other: TargetId, epoch: u64) {
-        self.failing.lock().insert((target, group, other), epoch);
+        let mut failing = self.failing.lock();
+        let noted = failing.entry((target, group, other)).or_default();
+        *noted = epoch.max(*noted);
     }
 
     /// It does again.

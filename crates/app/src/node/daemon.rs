@@ -705,6 +705,7 @@ impl Node {
         self.mover.close(until_ns);
         // Other waiters have nothing to complete.
         self.transport.hang_up();
+        self.leases_transport.hang_up();
         self.server.lock().stop();
         if let Some(door) = &self.door {
             door.lock().close();
@@ -723,8 +724,8 @@ impl Node {
 impl Node {
     /// Ends its waits for peers once it was asked to stop and they have had their time.
     fn hangs_up_after(&self, stop: &Stop) {
-        let transport = Arc::clone(&self.transport);
-        stop.after_grace(move || transport.hang_up());
+        let transports = [&self.transport, &self.leases_transport].map(Arc::clone);
+        stop.after_grace(move || transports.iter().for_each(|transport| transport.hang_up()));
     }
 
     /// Waits for threads that have been hung up. One that is still finding out an address ends with the process.

@@ -7,6 +7,7 @@ use crate::lease::View;
 use crate::object::attempts::Terms;
 use crate::options::Defect;
 use crate::service::{DataService, fault};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -37,7 +38,7 @@ const WALKED_NS: u64 = 1_000_000_000;
 
 /// For so long a member that is no primary tries to have a change made: its group goes on without a primary that is
 /// silent within this.
-const RELAY_NS: u64 = 2_000_000_000 + 2 * TERM_NS;
+const RELAY_NS: u64 = FORWARD_NS + 2 * TERM_NS;
 
 /// How a change ended.
 enum Outcome {
@@ -59,7 +60,9 @@ struct Progress {
     /// One of them knows an earlier epoch.
     tells_record: bool,
     failing_since_ns: Option<u64>,
-    unserved_since_ns: Option<u64>,
+    unserved_since_ns: Cell<Option<u64>>,
+    /// Its caller waits until then.
+    deadline_ns: u64,
 }
 
 impl DataService {
@@ -181,6 +184,7 @@ impl DataService {
         deadline_ns: u64,
         progress: &mut Progress,
     ) -> Outcome {
+        progress.deadline_ns = deadline_ns;
         loop {
             let view = match self.view(key) {
                 Ok(view) if view.is_primary => view,
@@ -253,8 +257,8 @@ impl DataService {
         let mut refused = None;
         let mut is_whole = true;
         for (other, sent) in self.submit(change, forward, missing, FORWARD_NS) {
-            let until_ns = self.shell.clock().now_ns().saturating_add(WALKED_NS);
-            let is_waited_for = || self.is_waited_for(key, other, until_ns);
+            let sent_ns = self.shell.clock().now_ns();
+            let is_waited_for = || self.is_waited_for(key, other, sent_ns, progress);
             match sent.and_then(|pending| self.await_while(pending, is_waited_for)) {
                 Ok(_) => {
                     progress.has.insert(other);
@@ -277,7 +281,7 @@ impl DataService {
                     is_whole = false;
                     self.replication.note_failure(key, fault.code);
                     progress.tells_record |= fault.code == Code::WrongEpoch;
-                    self.note_failing((key, forward.epoch), other, progress);
+                    self.note_failing(key, other, sent_ns, progress);
                 }
             }
         }
@@ -302,10 +306,16 @@ impl DataService {
         true
     }
 
-    /// Whether the answer of another member is waited for: it counts, or it catches up and is not late yet.
-    fn is_waited_for(&self, key: Key, other: TargetId, until_ns: u64) -> bool {
-        let counts = self.view(key).is_ok_and(|view| view.others.contains(&other));
-        counts || (self.walked(key) == Some(other) && self.shell.clock().now_ns() < until_ns)
+    /// Whether the answer of another member is waited for, and the change that it was sent to it is worth that.
+    fn is_waited_for(&self, key: Key, other: TargetId, sent_ns: u64, progress: &Progress) -> bool {
+        let now_ns = self.shell.clock().now_ns();
+        let view = self.view(key).ok().filter(|view| view.is_primary && now_ns <= progress.deadline_ns);
+        let Some(view) = view.filter(|_| !self.is_stopped()) else { return false };
+        if view.others.contains(&other) {
+            return progress.has_no_leases(key, &view, now_ns).is_none();
+        }
+        // One that catches up may not be late.
+        self.walked(key) == Some(other) && now_ns < sent_ns.saturating_add(WALKED_NS)
     }
 
     /// Waits for another server for as long as its answer is wanted. Errors: also `Timeout`, where it is no more.
@@ -326,12 +336,15 @@ impl DataService {
         pending.wait()
     }
 
-    /// One that has carried nothing out for a while is accused.
-    fn note_failing(&self, (key, epoch): (Key, u64), other: TargetId, progress: &mut Progress) {
-        let now_ns = self.shell.clock().now_ns();
-        let since_ns = *progress.failing_since_ns.get_or_insert(now_ns);
-        if now_ns.saturating_sub(since_ns) > FAILING_NS {
-            self.leases.note_failing(key, other, epoch);
+    /// One that has carried nothing out for a while, also of what it was sent then, is accused, where this one leads.
+    fn note_failing(&self, key: Key, other: TargetId, sent_ns: u64, progress: &mut Progress) {
+        let since_ns = *progress.failing_since_ns.get_or_insert(sent_ns);
+        if self.shell.clock().now_ns().saturating_sub(since_ns) > FAILING_NS
+            && let Ok(view) = self.view(key)
+            && view.is_primary
+            && view.others.contains(&other)
+        {
+            self.leases.note_failing(key, other, view.epoch);
         }
     }
 
@@ -429,12 +442,13 @@ impl DataService {
 
 impl Progress {
     /// What is said when this member does not hold the leases of the others for too long.
-    fn has_no_leases(&mut self, key: Key, view: &View, now_ns: u64) -> Option<Fault> {
+    fn has_no_leases(&self, key: Key, view: &View, now_ns: u64) -> Option<Fault> {
         if view.may_serve {
-            self.unserved_since_ns = None;
+            self.unserved_since_ns.set(None);
             return None;
         }
-        let since_ns = *self.unserved_since_ns.get_or_insert(now_ns);
+        let since_ns = self.unserved_since_ns.get().unwrap_or(now_ns);
+        self.unserved_since_ns.set(Some(since_ns));
         let is_long = now_ns.saturating_sub(since_ns) > UNSERVED_NS;
         let why = || format!("placement group {}: {} holds no leases at the moment", key.1, key.0);
         is_long.then(|| Fault::new(Code::Unavailable, why()))

@@ -20,8 +20,8 @@ use vazao_wire::proto;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::submit;
 
-/// How long the member may take for one request: a few times as long as a piece may.
-const ANSWER_NS: u64 = 4_000_000_000;
+/// How long the member may take for one request.
+const ANSWER_NS: u64 = 2_000_000_000;
 
 /// Bytes that are compared at once, under their lock, for which programs wait: fewer where a piece takes long, as
 /// behind a link that carries little.
@@ -59,6 +59,8 @@ impl PieceBytes {
 /// What became of a piece.
 pub(super) struct Compared {
     bytes: u64,
+    /// How long it took to ask for hashes and to send what differs, without the way there and back.
+    moved_ns: u64,
     sent_bytes: u64,
     /// Zeros were passed over.
     has_holes: bool,
@@ -100,14 +102,15 @@ impl DataService {
                 let piece_bytes = self.replication.piece_bytes.get();
                 let piece = at..end.min(at.saturating_add(piece_bytes));
                 at = piece.end;
-                let Some(compared) = self.compare_piece(key, other, target, object, piece)? else {
-                    break;
-                };
+                let compared = self.compare_piece(key, other, target, object, piece);
+                if compared.as_ref().is_err_and(|fault| fault.code.is_silence()) {
+                    self.replication.piece_bytes.took(piece_bytes, ANSWER_NS);
+                }
+                let Some(compared) = compared? else { break };
                 sent_bytes += compared.sent_bytes;
                 has_holes |= compared.has_holes;
                 if compared.bytes == piece_bytes {
-                    let taken_ns = self.shell.clock().now_ns().saturating_sub(started_ns);
-                    self.replication.piece_bytes.took(piece_bytes, taken_ns);
+                    self.replication.piece_bytes.took(piece_bytes, compared.moved_ns);
                 }
                 self.make_way(key, other, started_ns);
             }
@@ -246,6 +249,8 @@ impl DataService {
             return Ok(None);
         }
         watch.lap(CatchUpWait::OwnDisk);
+        let (transport, server) = self.way_to(other)?;
+        let (begun_ns, round_trip_ns) = (transport.clock().now_ns(), transport.distance_ns(&server));
         let theirs = self.ask_blocks(key, other, object, piece.clone())?;
         watch.skip();
         let (mut bytes, mut checksums) = (Vec::new(), Vec::new());
@@ -258,13 +263,15 @@ impl DataService {
         let is_end = piece.start + bytes.len() as u64 >= target.extent(object).map_err(fault)?.1;
         let (runs, has_holes) = differing(&bytes, &theirs.hashes, is_end);
         watch.lap(CatchUpWait::OwnCpu);
-        let mut compared = Compared { bytes: bytes.len() as u64, sent_bytes: 0, has_holes };
+        let mut compared = Compared { bytes: bytes.len() as u64, moved_ns: 0, sent_bytes: 0, has_holes };
         for run in runs {
             let blocks = &bytes[run.start * BLOCK_BYTES..bytes.len().min(run.end * BLOCK_BYTES)];
             let offset = piece.start + (run.start * BLOCK_BYTES) as u64;
             self.send_blocks((key, leads_since), other, object, offset, checksums[run].to_vec(), blocks)?;
             compared.sent_bytes += blocks.len() as u64;
         }
+        let taken_ns = transport.clock().now_ns().saturating_sub(begun_ns);
+        compared.moved_ns = taken_ns.saturating_sub(2 * round_trip_ns);
         self.replication.progress.compared(key, other, bytes.len() as u64, compared.sent_bytes);
         Ok(Some(compared))
     }

@@ -39,7 +39,7 @@ fn read(transport: &TcpTransport, address: &str, length: u32) {
 /// What this end of each connection to a server sends at most; `None`: there is none in that place.
 fn paces(transport: &TcpTransport, address: &str) -> Vec<Option<u64>> {
     let peer = transport.peer(address);
-    let pace = |place: &Place| Some(pacing::get(place.usable()?.socket().tcp()?));
+    let pace = |place: &Place| pacing::get(place.usable()?.socket().tcp()?);
     peer.links.iter().chain([&peer.bulk]).map(pace).collect()
 }
 

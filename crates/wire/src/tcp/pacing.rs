@@ -45,13 +45,14 @@ pub(super) fn set_rate(stream: &TcpStream, bytes_per_s: u64) {
     }
 }
 
-/// What was set; [`UNPACED`] where that cannot be asked.
-pub(super) fn get(stream: &TcpStream) -> u64 {
+/// What was set; `None` where that cannot be asked.
+pub(super) fn get(stream: &TcpStream) -> Option<u64> {
     let (mut value, mut length) = (0u64, size_of::<u64>() as u32);
     // SAFETY: the kernel writes at most `length` bytes to `value`, and their number to `length`.
     let outcome = unsafe {
         let value = (&raw mut value).cast();
         getsockopt(stream.as_raw_fd(), SOL_SOCKET, SO_MAX_PACING_RATE, value, &mut length)
     };
-    if (outcome, length) == (0, 8) { value } else { UNPACED }
+    // Old kernels have four bytes, in which some rates are not what they were set to.
+    (outcome == 0 && length == 8).then_some(value)
 }

@@ -4,6 +4,7 @@ use super::pacing;
 use super::socket::Socket;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vazao_meter::measures::{Connection, Peer};
@@ -27,6 +28,8 @@ struct Open {
     stream: Arc<Socket>,
     /// What the connections are grouped by.
     address: String,
+    /// Both ends are on this machine.
+    is_within: bool,
 }
 
 /// A connection's entry; it ends with this.
@@ -48,26 +51,28 @@ impl Watched {
     /// Watches a connection to or from `address`.
     pub(super) fn enter(self: &Arc<Watched>, stream: &Arc<Socket>, address: String) -> Entry {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open.lock().insert(id, Open { stream: Arc::clone(stream), address });
+        let is_within = stream.tcp().is_none_or(is_within_machine);
+        self.open.lock().insert(id, Open { stream: Arc::clone(stream), address, is_within });
         Entry { watched: Arc::clone(self), id }
     }
 
-    /// What the kernel counts for each of them.
+    /// What the kernel counts for each of those that leave the machine.
     pub(super) fn counts(&self) -> Vec<Connection> {
         let open = self.open.lock();
-        open.iter().filter_map(|(&id, open)| tcp_info::connection(open.stream.tcp()?, id)).collect()
+        let leaving = open.iter().filter(|(_, open)| !open.is_within);
+        leaving.filter_map(|(&id, open)| tcp_info::connection(open.stream.tcp()?, id)).collect()
     }
 
-    /// How fast one sends at most; `None`: it has ended.
+    /// How fast one sends at most; `None`: it has ended, or that cannot be asked.
     pub(super) fn pace_of(&self, id: u64) -> Option<u64> {
-        self.open.lock().get(&id).and_then(|open| open.stream.tcp()).map(pacing::get)
+        self.open.lock().get(&id).and_then(|open| open.stream.tcp()).and_then(pacing::get)
     }
 
     /// Has one that sends at the one pace send at the other.
     pub(super) fn change_pace(&self, id: u64, from: u64, to: u64) {
         let open = self.open.lock();
         if let Some(stream) = open.get(&id).and_then(|open| open.stream.tcp())
-            && pacing::get(stream) == from
+            && pacing::get(stream) == Some(from)
         {
             pacing::set_rate(stream, to);
         }
@@ -77,7 +82,7 @@ impl Watched {
     #[cfg(test)]
     pub(super) fn paces(&self) -> Vec<u64> {
         let open = self.open.lock();
-        let paces = open.values().filter_map(|open| open.stream.tcp()).map(pacing::get);
+        let paces = open.values().filter_map(|open| open.stream.tcp()).filter_map(pacing::get);
         paces.filter(|pace| *pace != super::lines::UNPACED).collect()
     }
 
@@ -108,11 +113,16 @@ impl Watched {
     }
 }
 
+fn is_within_machine(stream: &TcpStream) -> bool {
+    let ends = stream.local_addr().and_then(|local| Ok((local.ip(), stream.peer_addr()?.ip())));
+    ends.is_ok_and(|(local, peer)| local == peer || peer.is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
 
     #[test]
     fn open_connections_are_counted_by_peer_until_they_end() {
@@ -130,6 +140,7 @@ mod tests {
         }
         let peers = watched.peers();
         assert_eq!((peers.len(), peers[0].connections.len()), (1, 2));
+        assert!(watched.counts().is_empty(), "they leave no machine");
         // One that is paced for a line meanwhile keeps that.
         let (first, second) = (entries[0].0.id, entries[1].0.id);
         watched.change_pace(first, crate::tcp::lines::UNPACED, 200_000);
