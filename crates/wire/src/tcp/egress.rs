@@ -342,7 +342,7 @@ mod tests {
         assert!(link.turns_held_up > 50 && link.turns_held_up * 7 <= link.turns, "{}", link.turns_held_up);
     }
 
-    /// Its acknowledgements come in bunches, whoever makes way.
+    /// Its acknowledgements come in bunches, with and without way made.
     #[test]
     fn what_comes_in_bunches_anyway_is_taken_for_no_success() {
         let mut link = Link::new(8, 0);
