@@ -132,8 +132,9 @@ fn round(arguments: &Arguments, number: u64, daemons: &mut Daemons) -> Outcome {
     let call_ms_max = (back_ns - began_ns) / 1_000_000 + LATE_MS;
     let bound = Bound { may_fail: false, call_ms_max, may_lose_locks: false };
     let mut verdict = trial.end(bound).map_err(about)?;
-    verdict.findings.extend(whole::wait(daemons).map_err(about)?);
-    let whole_ms = (now_ns() - back_ns) / 1_000_000;
+    let whole = whole::wait(daemons).map_err(about)?;
+    verdict.findings.extend(whole.findings);
+    let whole_ms = (whole.since_ns - back_ns) / 1_000_000;
     let compared = compare(arguments, daemons).map_err(about)?;
     verdict.findings.extend(compared.findings());
     verdict.findings.extend(daemons.ended());
@@ -154,13 +155,13 @@ fn compare(arguments: &Arguments, daemons: &Daemons) -> Outcome<Compared> {
 }
 
 fn line(number: u64, text: &str, verdict: &Verdict, whole_ms: u64, compared: &Compared) -> String {
-    let Verdict { calls, failed, records, values, files, slowest, .. } = verdict;
+    let Verdict { calls, failed, records, values, files, converged_ms, slowest, .. } = verdict;
     let (slowest_s, whole_s) = (verdict.slowest_ns as f64 / 1e9, whole_ms as f64 / 1e3);
     let Compared { objects, bytes, .. } = compared;
     format!(
         "{number}: {text}: {calls} calls, {failed} failed, the slowest {slowest_s:.1} s ({slowest}); {records} records, \
-         {values} values under the lock and {files} files are there; whole {whole_s:.1} s after servers were back, \
-         {objects} objects of {bytes} bytes in all copies compared"
+         {values} values under the lock and {files} files are there; alike in both mounts after {converged_ms} ms, \
+         seen whole {whole_s:.1} s after servers were back; {objects} objects of {bytes} bytes in all copies compared"
     )
 }
 

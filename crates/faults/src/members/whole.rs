@@ -14,6 +14,9 @@ const WHOLE_MS_MAX: u64 = 120_000;
 /// Between two looks at the cluster.
 const LOOK_MS: u64 = 200;
 
+/// They stay for as long: members that are put out again and again are there for moments.
+const STAYS_MS: u64 = 3_000;
+
 /// What `vazao status --json` says, in part.
 #[derive(Clone, Debug, Deserialize)]
 struct Status {
@@ -80,14 +83,33 @@ fn status(daemons: &Daemons) -> Outcome<Status> {
         .map_err(|error| Failure::new(format!("vazao status --json: {error}")))
 }
 
-/// Waits until all copies are there and no server is in trouble. What must not be then, for people.
-pub(super) fn wait(daemons: &Daemons) -> Outcome<Vec<String>> {
+/// All copies are there.
+#[derive(Clone, Debug)]
+pub(super) struct Whole {
+    /// Since then.
+    pub(super) since_ns: u64,
+    /// What must not be, for people.
+    pub(super) findings: Vec<String>,
+}
+
+/// Waits until all copies are there, no server is in trouble, and that stays so.
+pub(super) fn wait(daemons: &Daemons) -> Outcome<Whole> {
     let deadline_ns = now_ns() + WHOLE_MS_MAX * 1_000_000;
+    let mut whole_ns = None;
     loop {
         let status = status(daemons)?;
-        let Some(why) = lacking(&status) else { return Ok(damage(&status)) };
-        if now_ns() > deadline_ns {
-            return Ok(vec![format!("not whole after {} s: {why}", WHOLE_MS_MAX / 1_000)]);
+        let why = lacking(&status);
+        let since_ns = *whole_ns.get_or_insert(now_ns());
+        match why {
+            None if now_ns() - since_ns >= STAYS_MS * 1_000_000 => {
+                return Ok(Whole { since_ns, findings: damage(&status) });
+            }
+            Some(why) if now_ns() > deadline_ns => {
+                let why = format!("not whole, or not for long, in {} s: {why}", WHOLE_MS_MAX / 1_000);
+                return Ok(Whole { since_ns: now_ns(), findings: vec![why] });
+            }
+            Some(_) => whole_ns = None,
+            None => {}
         }
         sleep_ms(LOOK_MS);
     }
