@@ -1,8 +1,8 @@
 //! What happens to data servers, and for how long.
 
 use super::Arguments;
-use super::whole::Place;
-use crate::clock::{now_ns, sleep_ms};
+use super::whole::{Place, have_last_copies};
+use crate::clock::{now_ns, sleep_ms, wait_until};
 use crate::daemons::{Daemons, META};
 use crate::failure::{Failure, Outcome};
 use rand::RngExt;
@@ -112,12 +112,12 @@ pub(super) fn strike(faults: &[Fault], number: u64, daemons: &mut Daemons) -> Ou
     }
     // A fault that takes no time still begins before it ends: the sort is stable.
     moments.sort_by_key(|(at_ms, ..)| *at_ms);
-    let began_ns = now_ns();
+    let (began_ns, mut lost) = (now_ns(), Vec::new());
     for (at_ms, index, moment) in moments {
         sleep_ms(at_ms.saturating_sub((now_ns() - began_ns) / 1_000_000));
         let (fault, place) = (&faults[index], &places[index]);
         match moment {
-            Moment::Begin => fault.begin(place, daemons)?,
+            Moment::Begin => fault.begin(place, &mut lost, daemons)?,
             Moment::End => fault.end(place, number, daemons)?,
         }
     }
@@ -125,15 +125,31 @@ pub(super) fn strike(faults: &[Fault], number: u64, daemons: &mut Daemons) -> Ou
 }
 
 impl Fault {
-    fn begin(&self, place: &Place, daemons: &mut Daemons) -> Outcome {
+    /// `lost`: the targets that have lost their disks in this round.
+    fn begin(&self, place: &Place, lost: &mut Vec<u32>, daemons: &mut Daemons) -> Outcome {
         match self.kind {
             Kind::Freeze => daemons.signal(self.process, Signal::STOP),
             Kind::Kill => daemons.kill(self.process),
             Kind::Wipe => {
-                daemons.kill(self.process)?;
+                lost.push(place.target);
+                self.kill_beside_others(lost, daemons)?;
                 empty(&place.directory)
             }
         }
+    }
+
+    /// Kills it where others have all that it has: more servers than there may be could have failed by themselves. Only
+    /// what is dead cannot become the last one any more.
+    fn kill_beside_others(&self, lost: &[u32], daemons: &mut Daemons) -> Outcome {
+        daemons.kill(self.process)?;
+        while have_last_copies(daemons, lost)? {
+            daemons.serve_again(self.process)?;
+            wait_until("others have the copies of a disk that is to be lost", || {
+                have_last_copies(daemons, lost).is_ok_and(|it| !it)
+            })?;
+            daemons.kill(self.process)?;
+        }
+        Ok(())
     }
 
     fn end(&self, place: &Place, number: u64, daemons: &mut Daemons) -> Outcome {

@@ -29,6 +29,13 @@ struct Status {
 struct Copies {
     groups: u64,
     short: u64,
+    short_groups: Vec<ShortGroup>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ShortGroup {
+    /// Members that have everything.
+    current: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -78,6 +85,17 @@ impl Place {
     }
 }
 
+/// Whether some group has good copies on these targets only: a server that the machine had not run for a second counts
+/// as one that has failed, too.
+pub(super) fn have_last_copies(daemons: &Daemons, targets: &[u32]) -> Outcome<bool> {
+    Ok(are_last(&status(daemons)?, targets))
+}
+
+fn are_last(status: &Status, targets: &[u32]) -> bool {
+    let names: Vec<String> = targets.iter().map(|target| format!("t{target}")).collect();
+    status.copies.short_groups.iter().any(|group| group.current.iter().all(|target| names.contains(target)))
+}
+
 fn status(daemons: &Daemons) -> Outcome<Status> {
     serde_json::from_str(&daemons.run(&["status", "--json"])?)
         .map_err(|error| Failure::new(format!("vazao status --json: {error}")))
@@ -119,7 +137,7 @@ pub(super) fn wait(daemons: &Daemons) -> Outcome<Whole> {
 fn lacking(status: &Status) -> Option<String> {
     let troubles = status.troubles.iter().map(|trouble| format!("{} {}", trouble.thing, trouble.what));
     let troubles: Vec<String> = troubles.collect();
-    let Copies { groups, short } = status.copies;
+    let Copies { groups, short, .. } = status.copies;
     (short > 0 || !troubles.is_empty())
         .then(|| format!("{short} of {groups} groups lack copies; {}", troubles.join("; ")))
 }
@@ -221,6 +239,22 @@ mod tests {
         assert!(lacking(&status(1, json!([]), 0)).is_some());
         let missing = json!([{"thing": "target t1 of data1", "what": "is missing", "remedy": "mount it"}]);
         assert!(lacking(&status(0, missing, 0)).is_some());
+    }
+
+    #[test]
+    fn targets_have_last_copies_where_no_other_member_is_current() {
+        let with = |current: serde_json::Value| {
+            let mut status = status(1, json!([]), 0);
+            let group = json!({"group": "g256", "copies": 3, "current": current, "away": ["t1"]});
+            status.copies.short_groups =
+                vec![serde_json::from_value(group).expect("as `vazao status` says it")];
+            status
+        };
+        assert!(are_last(&with(json!(["t4"])), &[4]));
+        assert!(!are_last(&with(json!(["t4"])), &[3]));
+        assert!(!are_last(&with(json!(["t4", "t2"])), &[4]));
+        assert!(are_last(&with(json!(["t4", "t2"])), &[2, 4]));
+        assert!(!are_last(&status(0, json!([]), 0), &[4]));
     }
 
     #[test]
