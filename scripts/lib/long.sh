@@ -12,6 +12,8 @@ long_part partitions 200 "cuts of links between hosts" VAZAO_PARTITION_ROUNDS=20
     bash scripts/steps/40-partitions.sh
 long_part clocks 200 "jumps of the clock of a daemon or a mount" VAZAO_CLOCK_ROUNDS=200 VAZAO_PARTITION_ROUNDS=1 \
     bash scripts/steps/40-partitions.sh
+long_part members 300 "data servers that fail, of two copies and of three" VAZAO_MEMBER_ROUNDS=300 \
+    VAZAO_MEMBER_PAIR_ROUNDS=300 bash scripts/steps/44-members.sh
 long_part crashes 500 "kills of mounts, servers, all" VAZAO_CRASH_ROUNDS=500 \
     cargo test --release --locked -p vazao-app --test processes crash_manifest
 long_part jobs 200 "kills of copying nodes" VAZAO_JOB_KILLS=200 \

@@ -2,14 +2,14 @@
 //! surroundings of its own: its host's network, or its own wall clock.
 
 use crate::clock::wait_until_within;
-use crate::cluster::end_of;
+use crate::cluster;
 use crate::failure::{Failure, Outcome};
 use crate::tool::{command, run, tool};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// The metadata service's process and host; those of data servers come after it, and then those of clients.
 pub(crate) const META: usize = 0;
@@ -29,6 +29,16 @@ pub(crate) trait Surroundings {
     fn command(&self, process: usize, program: &Path) -> Command;
     /// The address of a daemon's host, where it is not that of all.
     fn address(&self, process: usize) -> Option<String>;
+}
+
+/// What a cluster has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) data_servers: usize,
+    /// Mounts.
+    pub(crate) clients: usize,
+    /// Of each file.
+    pub(crate) copies: usize,
 }
 
 #[derive(Debug)]
@@ -60,14 +70,14 @@ impl Daemons {
         vazao: &Path,
         scratch: &Path,
         surroundings: Box<dyn Surroundings>,
-        data_servers: usize,
-        clients: usize,
+        shape: Shape,
     ) -> Outcome<Daemons> {
+        let Shape { data_servers, clients, .. } = shape;
         let directory = scratch.join("cluster");
         let (processes, mountpoints) = (Vec::new(), Vec::new());
         let mut daemons =
             Daemons { vazao: vazao.to_owned(), directory, surroundings, processes, mountpoints };
-        daemons.make(data_servers)?;
+        daemons.make(shape)?;
         let names = names(data_servers, clients);
         for (number, name) in names.iter().enumerate().take(1 + data_servers) {
             daemons.settle(number, name)?;
@@ -84,10 +94,13 @@ impl Daemons {
     }
 
     /// Only `vazao up` knows what belongs into a cluster's directory.
-    fn make(&self, data_servers: usize) -> Outcome {
+    fn make(&self, shape: Shape) -> Outcome {
         let place = self.directory.to_string_lossy().into_owned();
         let mut up = self.command(&["up", "--detach", "--dir", &place]);
-        up.args(["--data-servers", &data_servers.to_string()]);
+        up.args(["--data-servers", &shape.data_servers.to_string()]);
+        if shape.copies > 1 {
+            up.args(["--copies", &shape.copies.to_string()]);
+        }
         run(up)?;
         run(self.command(&["down", "--dir", &place])).map(drop)
     }
@@ -160,13 +173,18 @@ impl Daemons {
     }
 
     fn serve(&mut self, number: usize, name: &str) -> Outcome {
+        let process = self.served(number, name)?;
+        self.processes.push(process);
+        Ok(())
+    }
+
+    fn served(&self, number: usize, name: &str) -> Outcome<Process> {
         let (config, log) = (self.node(name).join("node.toml"), self.log(name));
         let (config, log_words) = (config.to_string_lossy().into_owned(), log.to_string_lossy().into_owned());
         let mut command = self.command_at(number, &["serve", "--config", &config, "--log-file", &log_words]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(Failure::at("vazao serve"))?;
-        self.processes.push(Process { name: name.to_owned(), child, log });
-        Ok(())
+        Ok(Process { name: name.to_owned(), child, log })
     }
 
     fn wait_until_ready(&self) -> Outcome {
@@ -196,6 +214,55 @@ impl Daemons {
         Ok(())
     }
 
+    /// The name of a process, which is that of its node.
+    pub(crate) fn name(&self, process: usize) -> &str {
+        &self.processes[process].name
+    }
+
+    /// Where a node keeps everything.
+    pub(crate) fn place(&self, process: usize) -> PathBuf {
+        self.node(self.name(process))
+    }
+
+    /// The directory of the cluster.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What a `vazao` command says that works with the cluster from here.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Outcome<String> {
+        run(self.command(arguments))
+    }
+
+    /// Sends a signal to a process.
+    pub(crate) fn signal(&self, process: usize, signal: Signal) -> Outcome {
+        let Process { name, child, .. } = &self.processes[process];
+        kill_process(Pid::from_child(child), signal).map_err(|error| Failure::at(name)(error.into()))
+    }
+
+    /// Kills a process and waits until nothing of it is left.
+    pub(crate) fn kill(&mut self, process: usize) -> Outcome {
+        self.signal(process, Signal::KILL)?;
+        self.end_of(process).map(drop)
+    }
+
+    /// Starts a node whose process has ended.
+    pub(crate) fn serve_again(&mut self, process: usize) -> Outcome {
+        self.processes[process] = self.served(process, self.name(process))?;
+        Ok(())
+    }
+
+    /// Waits until a process has ended by itself.
+    pub(crate) fn end_of(&mut self, process: usize) -> Outcome<ExitStatus> {
+        let Process { name, child, .. } = &mut self.processes[process];
+        let mut status = None;
+        wait_until_within(&format!("{name} ends"), END_MS_MAX, || {
+            status = child.try_wait().ok().flatten();
+            status.is_some()
+        })?;
+        status.ok_or_else(|| Failure::new(format!("{name} has not ended")))
+    }
+
     /// Processes that have ended, for people.
     pub(crate) fn ended(&mut self) -> Vec<String> {
         let mut ended = Vec::new();
@@ -221,7 +288,7 @@ impl Daemons {
 
     /// The ends of all logs.
     pub(crate) fn last_words(&self) -> String {
-        self.processes.iter().map(|process| end_of(&process.log)).collect()
+        self.processes.iter().map(|process| cluster::end_of(&process.log)).collect()
     }
 
     /// Copies all logs into a directory that outlives the enclosure.
@@ -245,14 +312,10 @@ impl Daemons {
                 let _ = kill_process(pid, Signal::TERM);
             }
         }
-        for process in &mut self.processes {
-            let (mut status, what) = (None, format!("{} ends", process.name));
-            wait_until_within(&what, END_MS_MAX, || {
-                status = process.child.try_wait().ok().flatten();
-                status.is_some()
-            })?;
-            if status.is_none_or(|status| !status.success()) {
-                return Err(Failure::new(format!("{} ended with {status:?}", process.name)));
+        for process in 0..self.processes.len() {
+            let status = self.end_of(process)?;
+            if !status.success() {
+                return Err(Failure::new(format!("{} ended with {status:?}", self.name(process))));
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use vazao_faults::disk::shown;
-use vazao_faults::{jump, load, partition, power};
+use vazao_faults::{jump, load, members, partition, power};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -21,6 +21,8 @@ enum Command {
     Disks(shown::Arguments),
     /// Have the wall clock of a daemon or a mount jump under load, again and again, and look at what came of it.
     Clock(jump::Arguments),
+    /// Kill or freeze data servers or take their disks under load, again and again, and look at all copies.
+    Members(members::Arguments),
     /// Cut links between the hosts of a cluster under load, again and again, and look at what is left.
     Partition(partition::Arguments),
     /// Take the power of a cluster's disks under load, again and again, and look at what is left.
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Disks(arguments) => shown::serve(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Clock(arguments) => jump::run(&arguments),
+        Command::Members(arguments) => members::run(&arguments),
         Command::Partition(arguments) => partition::run(&arguments),
         Command::Power(arguments) => power::run(&arguments),
         Command::Share(arguments) => load::share(&arguments).map(|()| ExitCode::SUCCESS),

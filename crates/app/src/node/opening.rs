@@ -2,7 +2,7 @@
 //! place of something that is missing.
 
 use super::config::{NodeConfig, RoleName};
-use super::disk::disk;
+use super::disk::{disk, inspect};
 use super::files::Lock;
 use super::measures::MeasureService;
 use super::memory::{Found, MemoryFile, Plan, check_volume, plan};
@@ -11,15 +11,14 @@ use super::targets;
 use crate::failure::{At, Failure, Outcome};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use tracing::{error, info, warn};
-use vazao_disk::RealDisk;
 use vazao_model::limits::TARGET_HANGS_MS;
-use vazao_store::{DataService, MissingTarget, TargetName};
+use vazao_store::{DataService, MissingTarget};
 
 /// Has no other process run this node. Errors: one does.
 pub(super) fn lock(settings: &Settings) -> Outcome<Lock> {
@@ -74,15 +73,6 @@ pub(crate) fn look_at_all(directories: &[PathBuf]) -> Outcome<Vec<Found>> {
         Found { directory, target }
     });
     Ok(found.collect())
-}
-
-fn inspect(directory: &Path) -> Result<Option<TargetName>, String> {
-    let shown = directory.display().to_string();
-    match RealDisk::open(directory) {
-        Ok(disk) => vazao_store::inspect(&disk, &shown).map_err(|error| error.to_string()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(format!("{shown}: {error}")),
-    }
 }
 
 /// Refuses to begin a volume in an empty directory where the metadata of one was.

@@ -1,7 +1,7 @@
 //! The targets of a node: those of its node.toml, and `targets.toml` beside it, which `vazao target add` and `replace`
 //! write and the running node reads again when it changes.
 
-use super::disk::disk;
+use super::disk::{disk, inspect};
 use super::measures::MeasureService;
 use crate::failure::{At, Failure, Outcome};
 use parking_lot::Mutex;
@@ -38,6 +38,20 @@ pub(crate) struct Replaced {
     #[serde(with = "super::memory::hexadecimal")]
     pub(crate) uuid: u128,
     pub(crate) directory: PathBuf,
+}
+
+impl Replaced {
+    /// Whether it lies in its directory: an empty one there is one whose disk is not mounted, and none to begin.
+    fn check(&self) -> Result<(), String> {
+        if inspect(&self.directory)?.is_some_and(|name| name.uuid == self.uuid) {
+            return Ok(());
+        }
+        Err(format!(
+            "{}: does not hold t{}: mount its disk and start the node again",
+            self.directory.display(),
+            self.target
+        ))
+    }
 }
 
 impl TargetsFile {
@@ -140,12 +154,17 @@ impl AddedTargets {
                 return;
             }
         };
-        let served = service.served_numbers();
+        let (served, missing) = (service.served_numbers(), service.missing_targets());
+        // One that was missing at the start was said to be, and is taken back as soon as it is there.
+        let is_known = |uuid| served.contains(&uuid) || missing.iter().any(|missing| missing.uuid == uuid);
         let mut new = Vec::new();
-        for Replaced { uuid, directory, .. } in file.replaced {
-            state.given.insert(directory.clone());
-            if !served.contains(&uuid) && state.replaced.insert(uuid) {
-                new.push(directory);
+        for replaced in file.replaced {
+            state.given.insert(replaced.directory.clone());
+            if !is_known(replaced.uuid) && state.replaced.insert(replaced.uuid) {
+                match replaced.check() {
+                    Ok(()) => new.push(replaced.directory),
+                    Err(problem) => error!(target_id = replaced.target, problem, "a target is missing"),
+                }
             }
         }
         new.extend(wanted.into_iter().filter(|path| state.given.insert(path.clone())));
@@ -196,6 +215,37 @@ mod tests {
         file.replace(node.path(), Some(Path::new("/a")), at("/a", 4));
         assert_eq!(paths(&file), ["/a", "/b"], "at the same path");
         assert_eq!((file.lost, file.replaced), (before.lost, vec![at("/a", 4)]));
+    }
+
+    /// A node that was started without a target whose disk was not mounted began another one in its mount point.
+    #[test]
+    fn a_directory_without_its_target_is_not_begun_anew() {
+        let node = tempfile::tempdir().expect("a temporary directory");
+        let clock = vazao_meter::clock::system();
+        let open = |name: &str| {
+            let (directory, options) = (node.path().join(name), vazao_store::Options::default());
+            let disk = disk(&directory).expect("made");
+            DataService::open(vec![(disk, name.to_owned())], options, clock.clone()).expect("opens")
+        };
+        let (service, measures) = (open("served"), MeasureService::new("n1", &clock));
+        let directory = node.path().join("mounted");
+        // What is served once the file says that this target lies there, in a node that starts.
+        let served_with = |uuid: u128| {
+            let mut file = TargetsFile::default();
+            file.replace(node.path(), None, Replaced { target: 3, uuid, directory: directory.clone() });
+            file.save(node.path()).expect("saved");
+            AddedTargets::new(node.path(), vec![directory.clone()]).refresh(&service, &measures);
+            service.served_numbers().len()
+        };
+        fs::create_dir(&directory).expect("made");
+        assert_eq!(served_with(7), 1);
+        assert_eq!(fs::read_dir(&directory).expect("readable").count(), 0, "nothing was made in it");
+        fs::remove_dir(&directory).expect("removed");
+        assert_eq!(served_with(7), 1);
+        assert!(!directory.exists(), "nor was the directory");
+        let uuid = open("mounted").served_numbers()[0];
+        assert_eq!(served_with(7), 1, "another target is there");
+        assert_eq!(served_with(uuid), 2, "its disk is mounted");
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod times;
 mod wall;
 
 use crate::clock::sleep_ms;
-use crate::daemons::{Daemons, names};
+use crate::daemons::{Daemons, Shape, names};
 use crate::enclosure::Enclosure;
 use crate::failure::{Failure, Outcome};
 use crate::trial::{Bound, Trial, Verdict, remove};
@@ -82,7 +82,8 @@ pub fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     let clocks = WallClocks::new(scratch.join("clocks"), names.len())?;
     check_clocks(&clocks)?;
     let surroundings = Box::new(clocks.clone());
-    let daemons = Daemons::start(&vazao, &scratch, surroundings, arguments.data_servers, CLIENTS)?;
+    let shape = Shape { data_servers: arguments.data_servers, clients: CLIENTS, copies: 1 };
+    let daemons = Daemons::start(&vazao, &scratch, surroundings, shape)?;
     let offsets = Offsets { now: vec![0; names.len()], ..Offsets::default() };
     let mut rounds = Rounds { arguments, names, clocks, offsets, daemons };
     for number in 0..arguments.rounds {

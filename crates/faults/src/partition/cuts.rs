@@ -1,8 +1,8 @@
 //! What is cut, and for how long.
 
+use super::network::{Cut, HostId};
 use super::{Arguments, CLIENTS};
 use crate::daemons::META;
-use crate::network::{Cut, HostId};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::collections::BTreeSet;

@@ -6,14 +6,15 @@
 //! answered, late at most. Every eighth is near a deadline, every twentieth beyond the leases.
 
 mod cuts;
+mod network;
 
 use crate::clock::sleep_ms;
-use crate::daemons::{Daemons, META, PORT, Surroundings, names};
+use crate::daemons::{Daemons, META, PORT, Shape, Surroundings, names};
 use crate::enclosure::Enclosure;
 use crate::failure::{Failure, Outcome};
-use crate::network::{Cut, HostId, Network};
 use crate::trial::{Bound, Trial, Verdict, remove};
 use cuts::{Kind, Length, draw_cut};
+use network::{Cut, HostId, Network};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::path::{Path, PathBuf};
@@ -101,7 +102,8 @@ pub fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let network = Arc::new(Network::make(&names)?);
     let hosts = Box::new(OnHosts(Arc::clone(&network)));
-    let mut daemons = Daemons::start(&vazao, &scratch, hosts, arguments.data_servers, CLIENTS)?;
+    let shape = Shape { data_servers: arguments.data_servers, clients: CLIENTS, copies: 1 };
+    let mut daemons = Daemons::start(&vazao, &scratch, hosts, shape)?;
     network.check(HostId(names.len() - 1), HostId(META), PORT)?;
     let mut passed = 0;
     for number in arguments.first..arguments.first + arguments.rounds {

@@ -242,10 +242,10 @@ impl DataService {
     }
 
     fn begin_walk(&self, key: Key, leads_since: u64) -> Result<(), Fault> {
-        let view = self.view(key)?;
+        let view = self.leading(key)?;
         let Some((target, process)) = self.next_to_walk(key, &view.lagging) else { return Ok(()) };
         self.weigh(key, false);
-        let kept_from = self.ask_catch_up(key, target, target, BEGIN, Vec::new(), ANSWER_NS)?;
+        let kept_from = self.ask_catch_up((key, view.epoch), target, target, BEGIN, Vec::new(), ANSWER_NS)?;
         let begun_ns = self.shell.clock().now_ns();
         let missed_bytes = {
             // In one: each change either is under way here, or sees that the member is walked.
@@ -367,7 +367,7 @@ impl DataService {
         if self.leases.is_said(key) {
             return Ok(());
         }
-        let view = self.view(key)?;
+        let view = self.leading(key)?;
         let is_begun = view.others.contains(&walked.target);
         if !is_begun {
             let target = self.target(key.0.0)?;
@@ -375,14 +375,16 @@ impl DataService {
                 // It is over soon: nothing is lost by waiting.
                 return Ok(());
             };
-            self.ask_catch_up(key, walked.target, walked.target, HAS_ALL, gone, SYNC_NS)?;
+            self.ask_catch_up((key, view.epoch), walked.target, walked.target, HAS_ALL, gone, SYNC_NS)?;
             if !self.begin_promotion(key, walked, view.epoch) {
                 return Ok(());
             }
         }
         for other in self.view(key)?.others {
             let limit_ns = if other == walked.target { SYNC_NS } else { ANSWER_NS };
-            if self.ask_catch_up(key, other, walked.target, COUNTS, Vec::new(), limit_ns).is_err() {
+            let asked =
+                self.ask_catch_up((key, view.epoch), other, walked.target, COUNTS, Vec::new(), limit_ns);
+            if asked.is_err() {
                 // Again with the next turn; the metadata service is asked once all hold it so.
                 return Ok(());
             }
@@ -421,9 +423,10 @@ impl DataService {
         begins
     }
 
+    /// Asks a member for its part in a step that belongs to `epoch`.
     fn ask_catch_up(
         &self,
-        key: Key,
+        (key, epoch): (Key, u64),
         asked: TargetId,
         target: TargetId,
         step: u32,
@@ -431,7 +434,7 @@ impl DataService {
         limit_ns: u64,
     ) -> Result<u64, Fault> {
         let (transport, server) = self.way_to(asked)?;
-        let (epoch, record) = (self.view(key)?.epoch, self.record(key));
+        let record = self.record(key);
         let request = proto::CatchUpRequest { group: key.1.0, epoch, record, target: target.0, step, gone };
         let until_ns = transport.clock().now_ns() + limit_ns;
         call::<CatchUp>(transport, &server, &request, until_ns).map(|answer| answer.kept_from)

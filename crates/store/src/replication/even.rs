@@ -35,7 +35,7 @@ impl DataService {
         if self.replication.table.lock().led.get(&key).is_some_and(|led| led.is_ready) {
             return Ok(());
         }
-        let view = self.view(key)?;
+        let view = self.leading(key)?;
         let mut led = Led::default();
         let mut take = |told: proto::CollectUnconfirmedResponse| {
             led.last = led.last.max(told.last);
@@ -86,6 +86,13 @@ impl DataService {
         Ok(())
     }
 
+    /// What it knows of a group that it leads. What is sent is of this moment's epoch: that of another primary with a
+    /// stream of this one's would have members refuse what the other one sends. Errors: it does not lead.
+    pub(super) fn leading(&self, key: Key) -> Result<View, Fault> {
+        let view = self.view(key)?;
+        if view.is_primary { Ok(view) } else { Err(leads_not(key)) }
+    }
+
     /// Since which epoch it leads. Errors: it does not, or has not taken over yet.
     pub(super) fn leadership(&self, key: Key) -> Result<u64, Fault> {
         let since = self.replication.table.lock().led.get(&key).map_or(0, |led| led.leads_since);
@@ -97,10 +104,7 @@ impl DataService {
         let now = self.replication.table.lock().led.get(&key).map_or(0, |led| led.leads_since);
         match view.is_primary && since != 0 && since == now {
             true => Ok(()),
-            false => Err(later(Fault::new(
-                Code::WrongEpoch,
-                format!("placement group {}: it does not lead", key.1),
-            ))),
+            false => Err(leads_not(key)),
         }
     }
 
@@ -214,10 +218,7 @@ impl DataService {
     fn push(&self, key: Key, change: &Change, deadline_ns: u64) -> Result<(), Fault> {
         let mut has: Vec<TargetId> = Vec::new();
         loop {
-            let view = self.view(key)?;
-            if !view.is_primary {
-                return Err(later(Fault::new(Code::WrongEpoch, format!("placement group {}", key.1))));
-            }
+            let view = self.leading(key)?;
             let missing: Vec<TargetId> =
                 view.others.iter().copied().filter(|other| !has.contains(other)).collect();
             if missing.is_empty() {
@@ -301,6 +302,10 @@ impl DataService {
             view.others.iter().for_each(|other| self.leases.note_failing(key, *other, view.epoch));
         }
     }
+}
+
+fn leads_not(key: Key) -> Fault {
+    later(Fault::new(Code::WrongEpoch, format!("placement group {}: it does not lead", key.1)))
 }
 
 /// As a caller hears it: it may try again.

@@ -223,7 +223,11 @@ impl DataService {
                 match self.apply(change, key, view.epoch, deadline_ns) {
                     Ok(answer) => progress.own = Some(answer),
                     // Another epoch or stream has begun.
-                    Err(fault) if fault.code == Code::WrongEpoch => {}
+                    Err(fault) if fault.code == Code::WrongEpoch => {
+                        if !self.pause() {
+                            return Outcome::Unresolved(not_all(key));
+                        }
+                    }
                     Err(fault) if is_refusal(fault.code) => return Outcome::Refused(fault),
                     // Its own disk fails: the others go on without it.
                     Err(fault) => {

@@ -284,7 +284,7 @@ impl DataService {
         range: Range<u64>,
     ) -> Result<proto::CompareBlocksResponse, Fault> {
         let (transport, server) = self.way_to(other)?;
-        let forward = self.replication.forward(key, self.view(key)?.epoch, 0, self.record(key));
+        let forward = self.replication.forward(key, self.leading(key)?.epoch, 0, self.record(key));
         let address = proto::ObjectAddress { forward: Some(forward), ..super::even::address(object) };
         let (offset, length) = (range.start, (range.end - range.start) as u32);
         let request = proto::CompareBlocksRequest { object: Some(address), offset, length };

@@ -283,7 +283,7 @@ impl DataService {
         block: SoundBlock,
     ) -> Result<bool, Fault> {
         let (transport, server) = self.way_to(other)?;
-        let forward = self.replication.forward(key, self.view(key)?.epoch, 0, self.record(key));
+        let forward = self.replication.forward(key, self.leading(key)?.epoch, 0, self.record(key));
         let object = Some(proto::ObjectAddress { forward: Some(forward), ..even::address(object) });
         let request = proto::RestoreBlockRequest { object, offset, checksum: block.checksum };
         let until_ns = transport.clock().now_ns() + BLOCK_NS;

@@ -21,10 +21,12 @@ const META: &str = "meta:1";
 
 /// Says that target 1 has this process, and what its groups are; a page has one.
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     process: u64,
-    epoch: u64,
-    groups: Vec<proto::GroupMembers>,
+    pub(super) epoch: u64,
+    /// What registration tells of groups.
+    pub(super) maps: Vec<proto::Group>,
+    pub(super) groups: Vec<proto::GroupMembers>,
     /// Requests for groups.
     asked: usize,
     /// How often an operator went on with an older copy of its metadata.
@@ -36,7 +38,7 @@ struct Told {
     now: Option<proto::GroupMembers>,
 }
 
-struct Meta(Mutex<Told>);
+pub(super) struct Meta(pub(super) Mutex<Told>);
 
 impl Service for Meta {
     fn handle(&self, request: Request<'_>, responder: &mut dyn Responder) {
@@ -50,6 +52,7 @@ impl Service for Meta {
                     targets: vec![1],
                     verdicts: vec![verdict],
                     epoch: told.epoch,
+                    groups: told.maps.clone(),
                     mark: Some(proto::HistoryMark { lineage: told.lineage, ..Default::default() }),
                     ..Default::default()
                 };
@@ -61,7 +64,8 @@ impl Service for Meta {
                 let behind: Vec<_> = told.groups.iter().filter(|it| it.group > asked.after).collect();
                 let groups = behind.iter().take(1).map(|&group| group.clone()).collect();
                 let more = behind.len() > 1;
-                let servers = vec![proto::MemberServer { target: 2, node: 2, address: OTHER.to_owned() }];
+                let server = |target| proto::MemberServer { target, node: 2, address: OTHER.to_owned() };
+                let servers = [2, 3].map(server).into();
                 responder.reply(&proto::GetGroupsResponse { groups, more, servers }.encode_to_vec());
             }
             Method::ReportMembers => {
@@ -76,14 +80,14 @@ impl Service for Meta {
     }
 }
 
-fn rig() -> (Rig, Arc<Meta>) {
+pub(super) fn rig() -> (Rig, Arc<Meta>) {
     let rig = Rig::new(1);
     let meta = Arc::new(Meta(Mutex::new(Told { process: 5, epoch: 1, ..Told::default() })));
     rig.transport.serve(META, Arc::clone(&meta) as _);
     (rig, meta)
 }
 
-fn beat(rig: &Rig) -> Vec<MemberView> {
+pub(super) fn beat(rig: &Rig) -> Vec<MemberView> {
     rig.service.heartbeat(&*rig.transport, META, u64::MAX).expect("is registered");
     rig.service.memberships()
 }
@@ -93,7 +97,7 @@ fn pair(process: u64) -> Membership {
 }
 
 /// The group of this number after the first one.
-fn group(number: u32) -> GroupId {
+pub(super) fn group(number: u32) -> GroupId {
     GroupId(GroupId::FIRST + number)
 }
 
@@ -206,7 +210,7 @@ fn a_metadata_service_from_before_groups_is_no_trouble() {
     assert_eq!(rig.service.memberships(), []);
 }
 
-const OTHER: &str = "other:1";
+pub(super) const OTHER: &str = "other:1";
 
 fn ask(rig: &Rig, question: proto::MemberQuestion) -> proto::MemberGrant {
     let request = proto::KeepAliveRequest { questions: vec![question] };
@@ -274,7 +278,7 @@ fn two() -> (Rig, Arc<Meta>, Arc<Other>, Peers) {
     (rig, meta, other, peers)
 }
 
-fn turns(rig: &Rig, peers: &mut Peers, milliseconds: u64) {
+pub(super) fn turns(rig: &Rig, peers: &mut Peers, milliseconds: u64) {
     for _ in 0..milliseconds / Peers::TURN.as_millis() as u64 {
         rig.clock.advance(Peers::TURN);
         peers.turn(&rig.service, &*rig.transport, META);

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod faults;
+mod former;
 mod freezes;
 mod hung;
 mod late;
