@@ -129,14 +129,26 @@ struct CaughtUp {
     epoch: u64,
 }
 
+/// A member that has carried nothing out that it was sent.
+#[derive(Default)]
+struct Failing {
+    since_ns: u64,
+    last_ns: u64,
+    /// The epoch in which it is accused; 0: in none. In another one that says nothing: who said so may lead no more,
+    /// and would never take it back.
+    epoch: u64,
+}
+
+/// A member that failed so long before, and not since, has not failed all the time.
+const FAILED_NS: u64 = 20_000_000_000;
+
 /// The states of all groups with several members.
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<Held>,
     pub(crate) latest: Arc<Latest>,
-    /// Members that do not carry out what they are sent, each with the one that says so, and the epoch in which that
-    /// was so. In another one it says nothing: who said so may lead no more, and would never take it back.
-    failing: Mutex<BTreeMap<(TargetId, GroupId, TargetId), u64>>,
+    /// Members that do not carry out what they are sent, each with the one that says so.
+    failing: Mutex<BTreeMap<(TargetId, GroupId, TargetId), Failing>>,
     /// Members whose disks could not be used, each with the one that was told so.
     out: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
     /// Members that have caught up, by the primary. Taken after `held`.
@@ -395,14 +407,31 @@ impl Leases {
         self.held.lock().servers.get(&target).map(|(_, address)| address.clone())
     }
 
-    /// Another member has not carried out what it was sent in an epoch.
-    pub(crate) fn note_failing(&self, (target, group): (TargetId, GroupId), other: TargetId, epoch: u64) {
+    /// Another member has not carried out what it was sent. Returns for how long it has carried nothing out: since a
+    /// first failure like this.
+    pub(crate) fn failed_for(
+        &self,
+        (target, group): (TargetId, GroupId),
+        other: TargetId,
+        now_ns: u64,
+    ) -> u64 {
         let mut failing = self.failing.lock();
-        let noted = failing.entry((target, group, other)).or_default();
-        *noted = epoch.max(*noted);
+        let failing = failing.entry((target, group, other)).or_default();
+        if failing.since_ns == 0 || now_ns.saturating_sub(failing.last_ns) > FAILED_NS {
+            failing.since_ns = now_ns;
+        }
+        failing.last_ns = now_ns;
+        now_ns.saturating_sub(failing.since_ns)
     }
 
-    /// It does again.
+    /// It is accused, in this epoch.
+    pub(crate) fn note_failing(&self, (target, group): (TargetId, GroupId), other: TargetId, epoch: u64) {
+        let mut failing = self.failing.lock();
+        let failing = failing.entry((target, group, other)).or_default();
+        failing.epoch = epoch.max(failing.epoch);
+    }
+
+    /// It carries out what it is sent.
     pub(crate) fn forget_failing(&self, (target, group): (TargetId, GroupId), other: TargetId) {
         self.failing.lock().remove(&(target, group, other));
     }
@@ -410,7 +439,7 @@ impl Leases {
     /// Whether the member that is asked fails, in the epoch of the question.
     pub(crate) fn is_failing(&self, question: &Question) -> bool {
         let Question { target, group, of, epoch, .. } = question;
-        self.failing.lock().get(&(*target, *group, *of)) == Some(epoch)
+        self.failing.lock().get(&(*target, *group, *of)).is_some_and(|failing| failing.epoch == *epoch)
     }
 
     /// A member hears of a record; of one that cannot be understood it hears from the metadata service again.

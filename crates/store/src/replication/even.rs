@@ -1,7 +1,7 @@
 //! Blocks in which members may differ: the primary sends its own over those of the others.
 
 use super::change::{Body, Change, Touched, WHOLE};
-use super::lead::is_refusal;
+use super::lead::{FORWARD_NS, is_refusal};
 use super::missed::Missed;
 use super::{Key, Led};
 use crate::lease::View;
@@ -22,9 +22,6 @@ const COLLECT_NS: u64 = 1_000_000_000;
 
 /// How long evening out may take that no request waits for; it is tried again.
 const EVEN_NS: u64 = 5_000_000_000;
-
-/// How long a member may take for what is sent to even it out: whether it still counts is not looked at meanwhile.
-const PUSH_NS: u64 = 2_000_000_000;
 
 /// Changes after which members may differ, in one group; with more of them a member is given up.
 const UNEVEN_MAX: usize = 1024;
@@ -225,8 +222,9 @@ impl DataService {
                 return Ok(());
             }
             let forward = self.replication.forward(key, view.epoch, 0, self.record(key));
-            for (other, sent) in self.submit(change, &forward, &missing, PUSH_NS) {
-                match sent.and_then(|pending| pending.wait()) {
+            for (other, sent) in self.submit(change, &forward, &missing, FORWARD_NS) {
+                let counts = || self.leading(key).is_ok_and(|view| view.others.contains(&other));
+                match sent.and_then(|pending| self.await_while(pending, counts)) {
                     Ok(_) => has.push(other),
                     Err(fault) if is_refusal(fault.code) => return Err(fault),
                     Err(fault) => {

@@ -19,9 +19,9 @@ use vazao_wire::transport::{Pending, Received, Transport};
 
 /// How long one member may take for one form of a change. One that is silent, or whose disk is, is out of the group
 /// before that; one behind a full link is slow, and gets no faster by being sent it once more.
-const FORWARD_NS: u64 = 8_000_000_000;
+pub(super) const FORWARD_NS: u64 = 8_000_000_000;
 
-/// A member that could carry nothing out for so long is accused, also where it answers questions.
+/// A member that could carry nothing out for so long after it first failed is accused, also where it answers questions.
 const FAILING_NS: u64 = 3_000_000_000;
 
 /// Without leases for so long the primary says so: a client then tries another member.
@@ -50,6 +50,16 @@ enum Outcome {
     Unresolved(Fault),
 }
 
+/// Whether an answer is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Yes,
+    /// The caller has waited for long enough.
+    TooLate,
+    /// It says nothing any more.
+    No,
+}
+
 /// Where a change stands.
 #[derive(Default)]
 struct Progress {
@@ -59,7 +69,6 @@ struct Progress {
     own: Option<(Vec<u8>, Vec<u8>)>,
     /// One of them knows an earlier epoch.
     tells_record: bool,
-    failing_since_ns: Option<u64>,
     unserved_since_ns: Cell<Option<u64>>,
     /// Its caller waits until then.
     deadline_ns: u64,
@@ -262,7 +271,11 @@ impl DataService {
         let mut is_whole = true;
         for (other, sent) in self.submit(change, forward, missing, FORWARD_NS) {
             let sent_ns = self.shell.clock().now_ns();
-            let is_waited_for = || self.is_waited_for(key, other, sent_ns, progress);
+            let wanted = Cell::new(Wanted::Yes);
+            let is_waited_for = || {
+                wanted.set(self.is_waited_for(key, other, sent_ns, progress));
+                wanted.get() == Wanted::Yes
+            };
             match sent.and_then(|pending| self.await_while(pending, is_waited_for)) {
                 Ok(_) => {
                     progress.has.insert(other);
@@ -285,7 +298,9 @@ impl DataService {
                     is_whole = false;
                     self.replication.note_failure(key, fault.code);
                     progress.tells_record |= fault.code == Code::WrongEpoch;
-                    self.note_failing(key, other, sent_ns, progress);
+                    if wanted.get() != Wanted::No {
+                        self.note_failing(key, other);
+                    }
                 }
             }
         }
@@ -310,20 +325,26 @@ impl DataService {
         true
     }
 
-    /// Whether the answer of another member is waited for, and the change that it was sent to it is worth that.
-    fn is_waited_for(&self, key: Key, other: TargetId, sent_ns: u64, progress: &Progress) -> bool {
+    /// Whether the answer of another member to a change is waited for.
+    fn is_waited_for(&self, key: Key, other: TargetId, sent_ns: u64, progress: &Progress) -> Wanted {
         let now_ns = self.shell.clock().now_ns();
-        let view = self.view(key).ok().filter(|view| view.is_primary && now_ns <= progress.deadline_ns);
-        let Some(view) = view.filter(|_| !self.is_stopped()) else { return false };
-        if view.others.contains(&other) {
-            return progress.has_no_leases(key, &view, now_ns).is_none();
+        let Some(view) = self.view(key).ok().filter(|view| view.is_primary && !self.is_stopped()) else {
+            return Wanted::No;
+        };
+        let is_wanted = match view.others.contains(&other) {
+            true => progress.has_no_leases(key, &view, now_ns).is_none(),
+            // One that catches up may not be late.
+            false => self.walked(key) == Some(other) && now_ns < sent_ns.saturating_add(WALKED_NS),
+        };
+        match is_wanted {
+            true if now_ns > progress.deadline_ns => Wanted::TooLate,
+            true => Wanted::Yes,
+            false => Wanted::No,
         }
-        // One that catches up may not be late.
-        self.walked(key) == Some(other) && now_ns < sent_ns.saturating_add(WALKED_NS)
     }
 
     /// Waits for another server for as long as its answer is wanted. Errors: also `Timeout`, where it is no more.
-    fn await_while(
+    pub(super) fn await_while(
         &self,
         pending: Box<dyn Pending>,
         is_wanted: impl Fn() -> bool,
@@ -340,12 +361,13 @@ impl DataService {
         pending.wait()
     }
 
-    /// One that has carried nothing out for a while, also of what it was sent then, is accused, where this one leads.
-    fn note_failing(&self, key: Key, other: TargetId, sent_ns: u64, progress: &mut Progress) {
-        let since_ns = *progress.failing_since_ns.get_or_insert(sent_ns);
-        if self.shell.clock().now_ns().saturating_sub(since_ns) > FAILING_NS
+    /// One that has carried nothing out for a while is accused, where this one leads and has its lease: it has not just
+    /// stood still itself.
+    fn note_failing(&self, key: Key, other: TargetId) {
+        if self.leases.failed_for(key, other, self.shell.clock().now_ns()) > FAILING_NS
             && let Ok(view) = self.view(key)
             && view.is_primary
+            && view.may_serve
             && view.others.contains(&other)
         {
             self.leases.note_failing(key, other, view.epoch);

@@ -45,7 +45,7 @@ impl PieceBytes {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A piece of so many bytes, and no less, took so long.
+    /// A piece of so many bytes, or of fewer and too long, took so long.
     fn took(&self, bytes: u64, taken_ns: u64) {
         let next = match taken_ns {
             ns if ns > *PIECE_NS.end() => bytes / 2,
@@ -109,7 +109,7 @@ impl DataService {
                 let Some(compared) = compared? else { break };
                 sent_bytes += compared.sent_bytes;
                 has_holes |= compared.has_holes;
-                if compared.bytes == piece_bytes {
+                if compared.bytes == piece_bytes || compared.moved_ns > *PIECE_NS.end() {
                     self.replication.piece_bytes.took(piece_bytes, compared.moved_ns);
                 }
                 self.make_way(key, other, started_ns);

@@ -447,8 +447,11 @@ impl DataService {
         for _ in 0..PIECES {
             // The end is not known here before the last piece.
             let _held = self.lock_blocks(object, &[behind(at)])?;
+            let leads_since = self.leadership(key)?;
             let length = self.ask_blocks(key, source, object, 0..0)?.length;
-            self.make_here(key, object, at == 0, Vec::new(), at)?;
+            if at == 0 {
+                self.make_here((key, leads_since), object, Vec::new(), at)?;
+            }
             if length <= at {
                 return Ok(proto::RepairObjectResponse { exists: true, length, next: 0 });
             }
@@ -461,7 +464,7 @@ impl DataService {
                 let is_here = here.get(index).and_then(Option::as_ref).is_some_and(|it| *it == good);
                 let is_hole = good.bytes.iter().all(|byte| *byte == 0) && here.get(index).is_none();
                 if !is_here && (!is_hole || is_last) {
-                    self.make_here(key, object, true, good.bytes, offset)?;
+                    self.make_here((key, leads_since), object, good.bytes, offset)?;
                 }
             }
             at += PIECE_BYTES;
@@ -469,24 +472,22 @@ impl DataService {
         Ok(proto::RepairObjectResponse { exists: true, length: 0, next: at })
     }
 
-    /// Writes into an object here, as the primary; of no bytes it makes it.
+    /// Writes into an object here, as the primary since then; of no bytes it makes it.
     fn make_here(
         &self,
-        key: Key,
+        (key, leads_since): (Key, u64),
         object: ObjectId,
-        is_due: bool,
         bytes: Vec<u8>,
         offset: u64,
     ) -> Result<(), Fault> {
-        if !is_due {
-            return Ok(());
-        }
         let checksums = vazao_model::checksum::piece_checksums(offset, &bytes);
         let object = Some(even::address(object));
         let write = proto::WriteRequest { object, offset, checksums, ..Default::default() };
         let deadline_ns = self.shell.clock().now_ns() + BLOCK_NS;
         let change = Change { body: Body::Write(write), bytes };
-        self.apply(&change, key, self.view(key)?.epoch, deadline_ns).map(drop)
+        let view = self.view(key)?;
+        self.check_leads(key, &view, leads_since)?;
+        self.apply(&change, key, view.epoch, deadline_ns).map(drop)
     }
 
     /// The part of another member: its block is replaced where it fails its checksum.

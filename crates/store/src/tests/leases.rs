@@ -388,6 +388,9 @@ fn a_member_whose_disk_answers_nothing_is_reported_at_once() {
 fn a_member_that_failed_in_another_epoch_is_accused_no_more() {
     let (rig, meta, _other, mut peers) = two();
     let key = (TargetId(1), group(2));
+    let failed_for = |now_ns: u64| rig.service.leases.failed_for(key, TargetId(2), now_ns * 1_000_000_000);
+    assert_eq!((failed_for(7), failed_for(11)), (0, 4_000_000_000));
+    assert_eq!(failed_for(60), 0, "it did not fail all the time");
     rig.service.leases.note_failing(key, TargetId(2), 1);
     let out = pair(5).changed(1, Change::PutOut(vec![TargetId(2)])).expect("legal");
     meta.0.lock().now = Some(group_members(group(2), &out));
