@@ -517,7 +517,7 @@ impl super::Replication {
     }
 
     /// What was sent to a member has failed. It may be carried out yet, unless the member has said that it was not.
-    pub(super) fn note_failure(&self, key: Key, code: Code) {
+    pub(crate) fn note_failure(&self, key: Key, code: Code) {
         use Code::*;
         if !matches!(code, WrongEpoch | WrongTarget | Overloaded | Unavailable) {
             self.table.lock().led.entry(key).or_default().stream += 1;

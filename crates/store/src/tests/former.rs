@@ -21,6 +21,8 @@ enum Moment {
     Compared,
     /// While the first of two members is asked to hold a third one for current.
     Counts,
+    /// While a block is read from another member of an object that this one has lost.
+    Read,
 }
 
 /// The server of members 2 and 3.
@@ -74,7 +76,19 @@ impl Service for Others {
             Method::CompareBlocks => {
                 let compare = proto::CompareBlocksRequest::decode(request.message).expect("decodes");
                 self.note_forward(method, compare.object, Some(Moment::Compared));
-                responder.reply(&proto::CompareBlocksResponse::default().encode_to_vec());
+                let exists = self.when == Moment::Read;
+                let length = if exists { 100 } else { 0 };
+                let answer = proto::CompareBlocksResponse { exists, length, ..Default::default() };
+                responder.reply(&answer.encode_to_vec());
+            }
+            Method::Read => {
+                self.note(method, 0, 0, Some(Moment::Read));
+                let (object_length, checksums) = (100, piece_checksums(0, &[7; 100]));
+                let answer = proto::ReadResponse { object_length, checksums, ..Default::default() };
+                responder.reply_with(&answer.encode_to_vec(), 100, &mut |place| {
+                    place.fill(7);
+                    Ok(())
+                });
             }
             Method::CatchUp => {
                 let step = proto::CatchUpRequest::decode(request.message).expect("decodes");
@@ -140,4 +154,28 @@ fn a_primary_that_hears_of_another_one_promotes_no_member_in_the_others_epoch() 
     let asked = others.sent(Method::CatchUp);
     assert!(asked.len() > 2 && asked.iter().all(|&(epoch, _)| epoch == 2), "{asked:?}");
     drop(meta);
+}
+
+/// A primary that had lost an object read it from another member as that one began to lead. It wrote what it had read
+/// in the epoch of that one, with its own stream, and took nothing of lower streams any more: it was never caught up.
+#[test]
+fn a_primary_that_hears_of_another_one_makes_nothing_anew_in_the_others_epoch() {
+    let next = three().changed(1, Change::PutOut(vec![TargetId(3)])).expect("legal");
+    let next = next.changed(2, Change::PutOut(vec![TargetId(1)])).expect("legal");
+    let (rig, _meta, others, mut peers) = leads(&three(), next.clone(), Moment::Read);
+    let write = |forward| {
+        let (object, checksums) = (address(2), piece_checksums(0, &[7; 100]));
+        let object = Some(proto::ObjectAddress { forward, ..object });
+        let write = proto::WriteRequest { object, checksums, ..Default::default() };
+        rig.write_response(&write, &[7; 100])
+    };
+    rig.service.replication.note_failure((TargetId(1), group(2)), Code::Timeout);
+    let target = &rig.service.targets[0];
+    target.note_missing((&address(2)).into());
+    turns(&rig, &mut peers, 3_000);
+    assert_eq!(others.sent(Method::Read).len(), 1, "it was read");
+    assert_eq!(rig.service.memberships()[0].record.epoch, next.epoch, "and meanwhile another one led");
+    let forward = proto::Forward { epoch: next.epoch, number: 1, ..Default::default() };
+    let refused = write(Some(forward)).err().filter(|fault| fault.code == Code::WrongEpoch);
+    assert_eq!(refused, None, "what the other one sends is taken");
 }
