@@ -9,6 +9,7 @@ set -euo pipefail
 
 source scripts/lib/sandbox.sh
 source scripts/lib/product.sh
+source scripts/lib/counted.sh
 source scripts/lib/packages.sh
 sandbox_enter
 
@@ -27,25 +28,10 @@ fi
 product_build vazao-app vazao-faults
 faults="$programs/vazao-faults"
 
-passed=0
-failed=0
-
-log="$TMPDIR/power.log"
-status=0
-"$faults" power --rounds "$rounds" --seed "$seed" --bound-ms "$bound_ms" >"$log" 2>&1 || status=$?
-# Its own last line is one of the numbers counted here.
-sed '/^[0-9]* passed, [0-9]* failed$/d' "$log"
-counts="$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1 || true)"
-if [[ -n "$counts" ]]; then
-    passed=$((passed + $(cut -d' ' -f1 <<<"$counts")))
-    failed=$((failed + $(cut -d' ' -f3 <<<"$counts")))
-fi
-if [[ $status -ne 0 && $failed -eq 0 ]]; then
-    echo "failed: the losses of power ended with status $status"
-    failed=1
-fi
+counted power "$faults" power --rounds "$rounds" --seed "$seed" --bound-ms "$bound_ms"
 
 # A run that cannot fail shows nothing: on disks that answer flushes without doing them it has to find what is lost.
+log="$TMPDIR/lying.log"
 if "$faults" power --rounds 4 --seed "$seed" --bound-ms "$bound_ms" --on ext4 --only all --lying-disks >"$log" 2>&1; then
     cat "$log"
     echo "failed: disks that lie about flushes were not found out"

@@ -7,10 +7,8 @@ set -euo pipefail
 source scripts/lib/sandbox.sh
 source scripts/lib/product.sh
 source scripts/lib/library.sh
+source scripts/lib/counted.sh
 sandbox_enter
-
-passed=0
-failed=0
 
 # check WHAT COMMAND...: counts whether a command succeeds, and shows what it said where it does not.
 check() {
@@ -32,18 +30,7 @@ same() {
 
 # run NAME COMMAND...: runs a program of tests, and adds what its last line counts.
 run() {
-    local log="$TMPDIR/$1.log" status=0 counts
-    timeout --kill-after=5s 60s "${@:2}" >"$log" 2>&1 || status=$?
-    counts="$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1 || true)"
-    grep -v -E '^[0-9]+ passed, [0-9]+ failed$' "$log" || true
-    counts="${counts:-0 passed, 0 failed}"
-    passed=$((passed + ${counts%% *}))
-    counts="${counts#*, }"
-    failed=$((failed + ${counts%% *}))
-    if [[ $status -ne 0 && "${counts%% *}" == 0 ]]; then
-        echo "failed: $1 ended with status $status"
-        failed=$((failed + 1))
-    fi
+    counted "$1" timeout --kill-after=5s 60s "${@:2}"
 }
 
 product_build vazao-app vazao-capi

@@ -7,6 +7,7 @@ set -euo pipefail
 
 source scripts/lib/sandbox.sh
 source scripts/lib/product.sh
+source scripts/lib/counted.sh
 sandbox_enter
 
 if [[ $EUID -ne 0 ]]; then
@@ -17,30 +18,13 @@ product_build vazao-app vazao-faults
 faults="$programs/vazao-faults"
 seed="${VAZAO_MEMBER_SEED:-1}"
 
-passed=0
-failed=0
-
-# run COPIES ROUNDS: runs the tool and adds what it counted.
-run() {
-    local log="$TMPDIR/members.log" status=0 counts
-    "$faults" members --copies "$1" --rounds "$2" --seed "$seed" >"$log" 2>&1 || status=$?
-    # Its own last line is one of the numbers counted here.
-    sed '/^[0-9]* passed, [0-9]* failed$/d' "$log"
-    counts="$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1 || true)"
-    if [[ -n "$counts" ]]; then
-        passed=$((passed + $(cut -d' ' -f1 <<<"$counts")))
-        failed=$((failed + $(cut -d' ' -f3 <<<"$counts")))
-    fi
-    if [[ $status -ne 0 && "${counts##*, }" != [1-9]* ]]; then
-        echo "failed: members of $1 copies ended with status $status"
-        failed=$((failed + 1))
-    fi
+rounds() {
+    counted "$1-copies" "$faults" members --copies "$1" --rounds "$2" --seed "$seed"
 }
-
-run 2 "${VAZAO_MEMBER_ROUNDS:-3}"
+rounds 2 "${VAZAO_MEMBER_ROUNDS:-3}"
 pairs="${VAZAO_MEMBER_PAIR_ROUNDS:-0}"
 if [[ $pairs -gt 0 ]]; then
-    run 3 "$pairs"
+    rounds 3 "$pairs"
 fi
 
 # A run that cannot fail shows nothing: where a byte of one copy was changed, the comparison has to find it, and nothing

@@ -15,8 +15,10 @@ use crate::load::writer::Way;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// A mount that could not be told of changes believes what it knows for 30 s (docs/semantics.md, "Consistency", 4); the
 /// rest is for a busy machine.
@@ -25,6 +27,33 @@ const CONVERGED_MS_MAX: u64 = 40_000;
 /// Error numbers that a fault may give (docs/semantics.md, "Errors and deadlines", 3): EIO, ECOMM, ETIMEDOUT,
 /// EHOSTUNREACH, ESTALE.
 const SANE: [i32; 5] = [5, 70, 110, 113, 116];
+
+/// Runs these rounds until one has a finding or is broken off; then logs are copied to `logs`. The last line says how
+/// many passed and failed; `drawn` are the options with which they are drawn again.
+pub(crate) fn run_rounds(
+    numbers: Range<u64>,
+    drawn: &str,
+    logs: Option<&Path>,
+    mut daemons: Daemons,
+    mut round: impl FnMut(u64, &mut Daemons) -> Outcome,
+) -> Outcome<ExitCode> {
+    let mut passed = 0;
+    for number in numbers {
+        if let Err(what) = round(number, &mut daemons) {
+            println!("FAILED in round {number}, {drawn}: {what}");
+            println!("{}", daemons.last_words());
+            if let Some(logs) = logs {
+                daemons.save_logs(logs)?;
+            }
+            println!("{passed} passed, 1 failed");
+            return Ok(ExitCode::FAILURE);
+        }
+        passed += 1;
+    }
+    daemons.stop()?;
+    println!("{passed} passed, 0 failed");
+    Ok(if passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
 
 /// What a fault may do to calls.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +83,20 @@ pub(crate) struct Verdict {
     pub(crate) files: usize,
     /// When both mounts showed the same, after the end of the load.
     pub(crate) converged_ms: u64,
+}
+
+/// Findings of a round that are told.
+const FINDINGS_MAX: usize = 20;
+
+impl Verdict {
+    /// Errors: there are findings.
+    pub(crate) fn check(&self) -> Outcome {
+        let (count, told) = (self.findings.len(), &self.findings[..self.findings.len().min(FINDINGS_MAX)]);
+        match count {
+            0 => Ok(()),
+            _ => Err(Failure::new(format!("{count} findings:\n  {}", told.join("\n  ")))),
+        }
+    }
 }
 
 /// A load that runs.

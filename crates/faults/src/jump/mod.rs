@@ -10,7 +10,7 @@ use crate::clock::sleep_ms;
 use crate::daemons::{Daemons, Shape, names};
 use crate::enclosure::Enclosure;
 use crate::failure::{Failure, Outcome};
-use crate::trial::{Bound, Trial, Verdict, remove};
+use crate::trial::{Bound, Trial, Verdict, remove, run_rounds};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::path::PathBuf;
@@ -62,7 +62,6 @@ struct Rounds<'a> {
     names: Vec<String>,
     clocks: WallClocks,
     offsets: Offsets,
-    daemons: Daemons,
 }
 
 /// Runs it. The last line says how many rounds passed and failed.
@@ -85,21 +84,11 @@ pub fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     let shape = Shape { data_servers: arguments.data_servers, clients: CLIENTS, copies: 1 };
     let daemons = Daemons::start(&vazao, &scratch, surroundings, shape)?;
     let offsets = Offsets { now: vec![0; names.len()], ..Offsets::default() };
-    let mut rounds = Rounds { arguments, names, clocks, offsets, daemons };
-    for number in 0..arguments.rounds {
-        if let Err(what) = rounds.round(number) {
-            println!("FAILED in round {number}, --seed {}: {what}", arguments.seed);
-            println!("{}", rounds.daemons.last_words());
-            if let Some(logs) = &arguments.logs {
-                rounds.daemons.save_logs(logs)?;
-            }
-            println!("{number} passed, 1 failed");
-            return Ok(ExitCode::FAILURE);
-        }
-    }
-    rounds.daemons.stop()?;
-    println!("{} passed, 0 failed", arguments.rounds);
-    Ok(if arguments.rounds > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let mut rounds = Rounds { arguments, names, clocks, offsets };
+    let drawn = format!("--seed {}", arguments.seed);
+    run_rounds(0..arguments.rounds, &drawn, arguments.logs.as_deref(), daemons, |number, daemons| {
+        rounds.round(number, daemons)
+    })
 }
 
 /// A library that changes nothing would let every round pass.
@@ -116,7 +105,7 @@ fn check_clocks(clocks: &WallClocks) -> Outcome {
 
 impl Rounds<'_> {
     /// One round. An error is a finding, or why it was broken off.
-    fn round(&mut self, number: u64) -> Outcome {
+    fn round(&mut self, number: u64, daemons: &mut Daemons) -> Outcome {
         let mut random =
             StdRng::seed_from_u64(self.arguments.seed.wrapping_mul(1_000_003).wrapping_add(number));
         let drawn = random.random_range(0..self.names.len());
@@ -127,28 +116,25 @@ impl Rounds<'_> {
         let texts: Vec<String> = jumps.iter().map(|offset_s| describe(*offset_s)).collect();
         let text = format!("the clock of {} is {}", self.names[process], texts.join(", then "));
         let about = |failure: Failure| Failure::new(format!("{text}: {failure}"));
-        let mut verdict = self.live_through(number, process, &jumps, &mut random).map_err(about)?;
-        verdict.findings.extend(self.daemons.ended());
-        verdict.findings.extend(self.daemons.log_lines(&BAD_WORDS));
+        let mut verdict =
+            self.live_through(daemons, number, (process, &jumps), &mut random).map_err(about)?;
+        verdict.findings.extend(daemons.ended());
+        verdict.findings.extend(daemons.log_lines(&BAD_WORDS));
         println!("{}", line(number, &text, &verdict));
-        if !verdict.findings.is_empty() {
-            let (count, findings) =
-                (verdict.findings.len(), &verdict.findings[..verdict.findings.len().min(20)]);
-            return Err(about(Failure::new(format!("{count} findings:\n  {}", findings.join("\n  ")))));
-        }
-        let directories = self.daemons.mountpoints();
+        verdict.check().map_err(about)?;
+        let directories = daemons.mountpoints();
         let directory = directories[random.random_range(0..directories.len())].join(format!("r{number}"));
         remove(&directory).map_err(about)
     }
 
     fn live_through(
         &mut self,
+        daemons: &Daemons,
         number: u64,
-        process: usize,
-        jumps: &[i64],
+        (process, jumps): (usize, &[i64]),
         random: &mut StdRng,
     ) -> Outcome<Verdict> {
-        let trial = Trial::start(&self.daemons, &format!("r{number}"), random)?;
+        let trial = Trial::start(daemons, &format!("r{number}"), random)?;
         let directories: Vec<PathBuf> = (0..CLIENTS).map(|client| trial.directory(client)).collect();
         let mut findings = Vec::new();
         for (count, offset_s) in jumps.iter().enumerate() {

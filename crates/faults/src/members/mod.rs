@@ -12,7 +12,7 @@ use crate::daemons::{Daemons, META, Shape, Surroundings};
 use crate::enclosure::Enclosure;
 use crate::failure::{Failure, Outcome};
 use crate::tool::command;
-use crate::trial::{Bound, Trial, Verdict, remove};
+use crate::trial::{Bound, Trial, Verdict, remove, run_rounds};
 use faults::{Kind, describe, draw, strike};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -96,23 +96,12 @@ pub fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     let vazao = crate::tool::vazao(arguments.vazao.as_deref())?;
     let copies = usize::from(arguments.copies);
     let shape = Shape { data_servers: arguments.data_servers, clients: CLIENTS, copies };
-    let mut daemons = Daemons::start(&vazao, &scratch, Box::new(OnThisHost), shape)?;
-    let mut passed = 0;
-    for number in arguments.first..arguments.first + arguments.rounds {
-        if let Err(what) = round(arguments, number, &mut daemons) {
-            println!("FAILED in round {number}, --seed {} --copies {copies}: {what}", arguments.seed);
-            println!("{}", daemons.last_words());
-            if let Some(logs) = &arguments.logs {
-                daemons.save_logs(logs)?;
-            }
-            println!("{passed} passed, 1 failed");
-            return Ok(ExitCode::FAILURE);
-        }
-        passed += 1;
-    }
-    daemons.stop()?;
-    println!("{passed} passed, 0 failed");
-    Ok(if passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let daemons = Daemons::start(&vazao, &scratch, Box::new(OnThisHost), shape)?;
+    let numbers = arguments.first..arguments.first + arguments.rounds;
+    let drawn = format!("--seed {} --copies {copies}", arguments.seed);
+    run_rounds(numbers, &drawn, arguments.logs.as_deref(), daemons, |number, daemons| {
+        round(arguments, number, daemons)
+    })
 }
 
 /// One round. An error is a finding, or why it was broken off.
@@ -140,10 +129,7 @@ fn round(arguments: &Arguments, number: u64, daemons: &mut Daemons) -> Outcome {
     verdict.findings.extend(daemons.ended());
     verdict.findings.extend(daemons.log_lines(&BAD_WORDS));
     println!("{}", line(number, &text, &verdict, whole_ms, &compared));
-    if !verdict.findings.is_empty() {
-        let (count, findings) = (verdict.findings.len(), &verdict.findings[..verdict.findings.len().min(20)]);
-        return Err(about(Failure::new(format!("{count} findings:\n  {}", findings.join("\n  ")))));
-    }
+    verdict.check().map_err(about)?;
     remove(&directories[random.random_range(0..directories.len())]).map_err(about)
 }
 

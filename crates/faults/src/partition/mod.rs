@@ -12,7 +12,7 @@ use crate::clock::sleep_ms;
 use crate::daemons::{Daemons, META, PORT, Shape, Surroundings, names};
 use crate::enclosure::Enclosure;
 use crate::failure::{Failure, Outcome};
-use crate::trial::{Bound, Trial, Verdict, remove};
+use crate::trial::{Bound, Trial, Verdict, remove, run_rounds};
 use cuts::{Kind, Length, draw_cut};
 use network::{Cut, HostId, Network};
 use rand::rngs::StdRng;
@@ -103,24 +103,13 @@ pub fn run(arguments: &Arguments) -> Outcome<ExitCode> {
     let network = Arc::new(Network::make(&names)?);
     let hosts = Box::new(OnHosts(Arc::clone(&network)));
     let shape = Shape { data_servers: arguments.data_servers, clients: CLIENTS, copies: 1 };
-    let mut daemons = Daemons::start(&vazao, &scratch, hosts, shape)?;
+    let daemons = Daemons::start(&vazao, &scratch, hosts, shape)?;
     network.check(HostId(names.len() - 1), HostId(META), PORT)?;
-    let mut passed = 0;
-    for number in arguments.first..arguments.first + arguments.rounds {
-        if let Err(what) = round(arguments, number, &network, &mut daemons) {
-            println!("FAILED in round {number}, --seed {}: {what}", arguments.seed);
-            println!("{}", daemons.last_words());
-            if let Some(logs) = &arguments.logs {
-                daemons.save_logs(logs)?;
-            }
-            println!("{passed} passed, 1 failed");
-            return Ok(ExitCode::FAILURE);
-        }
-        passed += 1;
-    }
-    daemons.stop()?;
-    println!("{passed} passed, 0 failed");
-    Ok(if passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let (numbers, drawn) =
+        (arguments.first..arguments.first + arguments.rounds, format!("--seed {}", arguments.seed));
+    run_rounds(numbers, &drawn, arguments.logs.as_deref(), daemons, |number, daemons| {
+        round(arguments, number, &network, daemons)
+    })
 }
 
 /// One round. An error is a finding, or why it was broken off.
@@ -138,10 +127,7 @@ fn round(arguments: &Arguments, number: u64, network: &Network, daemons: &mut Da
     let mut verdict = trial.end(bound(cut_ms)).map_err(about)?;
     verdict.findings.extend(daemons.ended());
     println!("{}", line(number, &text, &verdict));
-    if !verdict.findings.is_empty() {
-        let (count, findings) = (verdict.findings.len(), &verdict.findings[..verdict.findings.len().min(20)]);
-        return Err(about(Failure::new(format!("{count} findings:\n  {}", findings.join("\n  ")))));
-    }
+    verdict.check().map_err(about)?;
     remove(&directories[random.random_range(0..directories.len())]).map_err(about)
 }
 
