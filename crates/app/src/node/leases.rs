@@ -6,14 +6,9 @@
 use super::daemon::Node;
 use tracing::debug;
 use vazao_store::Peers;
-use vazao_wire::tcp::SharedLink;
 
 /// Above what serves requests, below what the kernel does.
 const PRIORITY: i32 = -10;
-
-/// A look at all connections takes one part in so many of the time.
-const LOOKS: u64 = 50;
-const LOOK_MS_MAX: u64 = 2_000;
 
 impl Node {
     /// Asks, for as long as the node runs.
@@ -32,18 +27,6 @@ impl Node {
             }
             // Also where nothing is shared: the first change in a new group waits for its members' leases.
             self.pause(Peers::TURN.as_millis() as u64);
-        }
-    }
-    /// Shares the link, for as long as the node runs.
-    pub(super) fn share_link(&self) {
-        let mut link = self.server.lock().shared_link(&self.transport);
-        let turn_ms = SharedLink::TURN.as_millis() as u64;
-        while !self.is_stopping() {
-            let begun_ns = self.clock.now_ns();
-            let is_due = link.turn(begun_ns);
-            // With thousands of connections it looks less often, but where some are held up.
-            let taken_ms = self.clock.now_ns().saturating_sub(begun_ns) / 1_000_000;
-            self.pause(if is_due { turn_ms } else { (taken_ms * LOOKS).clamp(turn_ms, LOOK_MS_MAX) });
         }
     }
 }

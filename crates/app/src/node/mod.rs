@@ -8,6 +8,7 @@ mod disk;
 pub(crate) mod files;
 mod http;
 mod leases;
+mod link;
 mod measures;
 mod membership;
 pub(crate) mod memory;

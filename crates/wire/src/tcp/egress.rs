@@ -16,7 +16,8 @@
 //! - *resting*: no connection is held up for at least as long. Where it was in vain the rest doubles, up to
 //!   [`REST_NS_MAX`]: then it may be another link that they wait for.
 //!
-//! Connections that are paced for a line are left alone, as are those whose receiver takes nothing.
+//! Connections that are paced for a line are left alone, as are those whose receiver takes nothing, those with long
+//! round trips and those within the machine.
 
 use super::lines::UNPACED;
 use super::watched::Watched;
@@ -374,7 +375,8 @@ mod tests {
         }
     }
 
-    /// Changes of three copies fill the links between servers: to hold some of them up cost 4% of their rate.
+    /// Changes of three copies fill the links between servers: to hold some of them up cost 4 to 5% of their rate
+    /// (docs/performance.md).
     #[test]
     fn connections_to_other_servers_make_no_way() {
         let mut link = Link::new(8, 10_000);
