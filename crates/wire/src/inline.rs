@@ -3,6 +3,7 @@
 //! With a [`ManualClock`](vazao_meter::ManualClock) and services in their manual mode nothing in it depends on threads
 //! or on real time, so one seed decides a whole run.
 
+use crate::interrupt;
 use crate::operation::Method;
 use crate::service::{Answer, Deferred, Fault, Request, Responder, Service};
 use crate::transport::{Buffer, Pending, Presence, Received, Transport};
@@ -198,19 +199,34 @@ struct InlinePending {
 }
 
 impl InlinePending {
+    /// Lets the time pass in which an answer would count.
     fn time_out(&self) -> Answer {
-        let left = self.deadline_ns.saturating_sub(self.clock.now_ns());
-        self.clock.sleep(Duration::from_nanos(left));
-        Err(Fault::new(Code::Timeout, format!("{} has not answered", self.address)))
+        let started_ns = self.clock.now_ns();
+        loop {
+            let now_ns = self.clock.now_ns();
+            if now_ns >= self.deadline_ns {
+                return Err(Fault::new(Code::Timeout, format!("{} has not answered", self.address)));
+            }
+            if interrupt::is_due(started_ns, now_ns) {
+                return Err(Code::Interrupted.into());
+            }
+            let left_ns = interrupt::look_by_ns(now_ns, self.deadline_ns) - now_ns;
+            self.clock.sleep(Duration::from_nanos(left_ns));
+        }
     }
 
     fn wait_deferred(&self, place: &Mutex<Option<Answer>>) -> Answer {
+        let started_ns = self.clock.now_ns();
         loop {
             if let Some(answer) = place.lock().take() {
                 return answer;
             }
-            if self.clock.now_ns() >= self.deadline_ns {
+            let now_ns = self.clock.now_ns();
+            if now_ns >= self.deadline_ns {
                 return self.time_out();
+            }
+            if interrupt::is_due(started_ns, now_ns) {
+                return Err(Code::Interrupted.into());
             }
             self.clock.sleep(WAIT_STEP);
             if let Some(idle) = &self.idle {
@@ -241,15 +257,17 @@ impl Pending for InlinePending {
     }
 
     fn settle_by(&self, until_ns: u64) -> bool {
+        let started_ns = self.clock.now_ns();
         loop {
             let now_ns = self.clock.now_ns();
-            if self.is_done() || now_ns >= self.deadline_ns {
+            if self.is_done() || now_ns >= self.deadline_ns || interrupt::is_due(started_ns, now_ns) {
                 return true;
             }
             if now_ns >= until_ns {
                 return false;
             }
-            let left = Duration::from_nanos(until_ns.min(self.deadline_ns) - now_ns);
+            let look_ns = interrupt::look_by_ns(now_ns, until_ns.min(self.deadline_ns));
+            let left = Duration::from_nanos(look_ns - now_ns);
             // For what is lost nothing has to be looked at meanwhile.
             let is_lost = matches!(self.state, State::Lost);
             self.clock.sleep(if is_lost { left } else { WAIT_STEP.min(left) });

@@ -14,10 +14,10 @@ use crate::statistics::InFlightCall;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vazao_model::{Code, GroupId, TargetId};
-use vazao_wire::Method;
 use vazao_wire::operation::Operation;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::Pending;
+use vazao_wire::{Method, interrupt};
 
 /// One that could not answer, as it held no leases at that moment, is asked again after this time.
 pub(super) const AGAIN_NS: u64 = 100_000_000;
@@ -44,10 +44,12 @@ const CONNECT_NS_MAX: u64 = 500_000_000;
 /// The first attempt of a change at a member that is there: it goes on without a silent one within 3 s, and the others
 /// go on without its own disk within 4 s. Each round takes twice as long. One that is silent is left sooner
 /// ([`super::silence`]).
-const CHANGE_NS: u64 = 4_000_000_000;
+pub(super) const CHANGE_NS: u64 = 4_000_000_000;
 
-/// A change that cannot be sent within this time goes to another member: its server takes nothing.
+/// A change that cannot be sent within this time goes to another member: its server takes nothing. To the only one that
+/// is known it may take [`CHANGE_NS`]. Each round takes twice as long, for links that carry little.
 const SENT_NS: u64 = 1_500_000_000;
+const SENT_ROUNDS_MAX: u32 = 2;
 
 /// How long each of several requests is waited for in turn; longer the longer it takes.
 const TURN_NS: u64 = 1_000_000;
@@ -86,8 +88,9 @@ pub(super) struct Copies {
     is_read: bool,
     /// The member that a read prefers among those that are as good.
     preferred: Option<TargetId>,
-    /// Where the latest request went.
+    /// Where the latest request went, and whether no other member was known then.
     target: TargetId,
+    is_alone: bool,
     read: Option<CopyRead>,
     /// The only member that is asked.
     only: Option<TargetId>,
@@ -112,6 +115,7 @@ impl Copies {
             is_read,
             preferred,
             target: TargetId::default(),
+            is_alone: false,
             read: None,
             only: None,
             failed: Vec::new(),
@@ -146,6 +150,11 @@ impl Copies {
         members.iter().any(|member| member.target == target)
     }
 
+    /// The member that the latest request went to, and whether no other one was known then.
+    pub(super) fn latest(&self) -> (TargetId, bool) {
+        (self.target, self.is_alone)
+    }
+
     /// True when waiting for one of its other requests will not block.
     pub(super) fn is_done(&self) -> bool {
         self.rivals.iter().any(|rival| rival.pending.is_done())
@@ -156,7 +165,8 @@ impl Copies {
         !self.is_read && self.only.is_none()
     }
 
-    /// A change that its member cannot carry out for now: the group will go on without that member.
+    /// A change that its member cannot carry out for now: the group will go on without that member. Of the only one the
+    /// map says so soon.
     pub(super) fn is_passing(&self, code: Code) -> bool {
         self.may_go_elsewhere() && matches!(code, Code::TargetFailed | Code::Hung)
     }
@@ -205,9 +215,12 @@ impl DataCall {
 
     /// Until when an attempt that may take until `until_ns` is to be on its way.
     pub(super) fn sent_by_ns(&self, now_ns: u64, until_ns: u64) -> u64 {
-        match self.copies.as_ref().is_some_and(|copies| copies.may_go_elsewhere()) {
-            true => until_ns.min(now_ns.saturating_add(SENT_NS)),
-            false => until_ns,
+        match self.copies.as_ref().filter(|copies| copies.may_go_elsewhere()) {
+            Some(copies) => {
+                let within_ns = if copies.is_alone { CHANGE_NS } else { SENT_NS };
+                until_ns.min(now_ns.saturating_add(within_ns << copies.rounds.min(SENT_ROUNDS_MAX)))
+            }
+            None => until_ns,
         }
     }
 
@@ -233,8 +246,7 @@ impl DataCall {
 }
 
 impl DataServers {
-    /// Chooses where the next attempt goes; the first one of a read by what it reads. With one member that is it, as
-    /// ever.
+    /// Chooses where the next attempt goes; the first one of a read by what it reads. A target alone is asked as it is.
     pub(super) fn find_server(&self, call: &mut DataCall, read: Option<&ReadOf<'_>>) {
         let (server, members) = self.servers.route(call.group);
         call.server = server;
@@ -255,6 +267,7 @@ impl DataServers {
         let member = member.or_else(any);
         call.server = member.map(|member| Arc::clone(&member.server));
         copies.target = member.map_or_else(TargetId::default, |member| member.target);
+        copies.is_alone = members.len() == 1;
         (copies.is_weighed, copies.is_waited_for) = (false, false);
         copies.read = None;
         if let Some(server) = call.server.as_ref().filter(|_| copies.is_read) {
@@ -291,7 +304,7 @@ impl DataServers {
         let all = || {
             let routes = self.servers.routes();
             let readers = |group: &GroupId| -> Vec<Reader> {
-                let members = routes.members_left(*group).map_or(&[][..], |members| members);
+                let members = routes.members(*group).map_or(&[][..], |members| members);
                 best(members, now_ns, is_here).map(Reader::of).collect()
             };
             read.layout.groups.iter().map(readers).collect()
@@ -307,6 +320,7 @@ impl DataServers {
         let (target, now_ns) = (copies.target, self.context.clock.now_ns());
         let until_ns = self.servers.attempt_at_until_ns(|_| Some(target), until_ns);
         let within_ns = match copies.is_read {
+            _ if copies.is_alone => return until_ns,
             true if self.context.transport.is_connected(&server.address) => return until_ns,
             true => CONNECT_NS_MAX,
             false => CHANGE_NS,
@@ -323,7 +337,9 @@ impl DataServers {
         loop {
             let now_ns = self.context.clock.now_ns();
             let Some(copies) = &mut call.copies else { return };
-            if call.pending.as_ref().is_some_and(|pending| pending.is_done()) {
+            let is_done = call.pending.as_ref().is_some_and(|pending| pending.is_done());
+            // A signal is seen by waits that are longer than those here.
+            if is_done || interrupt::is_due(started_ns, now_ns) {
                 return;
             }
             if let Some(index) = copies.rivals.iter().position(|rival| rival.pending.is_done()) {
@@ -335,11 +351,19 @@ impl DataServers {
                 self.weigh(call, deadline_ns);
                 continue;
             }
+            if look_ns.is_none() && self.is_map_wanted(call, now_ns) {
+                self.meta.look_for_members(deadline_ns);
+                if self.look_ns(call, now_ns).is_some() {
+                    continue;
+                }
+            }
             let turn_ns = ((now_ns - started_ns) / 16).clamp(TURN_NS, TURN_NS_MAX);
             let Some(copies) = &mut call.copies else { return };
             copies.is_waited_for = true;
+            // Where none is left another map may name one.
+            let again_ns = self.context.clock.now_ns().saturating_add(AGAIN_NS);
             let turn_until_ns = if copies.rivals.is_empty() { u64::MAX } else { now_ns + turn_ns };
-            let until_ns = look_ns.unwrap_or(u64::MAX).min(turn_until_ns);
+            let until_ns = look_ns.unwrap_or(again_ns).min(turn_until_ns);
             if call.pending.as_ref().is_none_or(|pending| pending.settle_by(until_ns)) {
                 return;
             }
@@ -350,10 +374,17 @@ impl DataServers {
         }
     }
 
+    /// All members that this client knows of were asked, for so long that there may be others by now.
+    fn is_map_wanted(&self, call: &DataCall, now_ns: u64) -> bool {
+        let goes_elsewhere = call.copies.as_ref().is_some_and(|copies| copies.only.is_none());
+        let asked_ns = call.in_flight.as_ref().map_or(now_ns, InFlightCall::started_ns);
+        goes_elsewhere && now_ns.saturating_sub(asked_ns) >= SILENT_NS_MIN
+    }
+
     /// When to think of asking one more member; `None`: there is none.
     fn look_ns(&self, call: &DataCall, now_ns: u64) -> Option<u64> {
         let copies = call.copies.as_ref()?;
-        let members = self.servers.members_left(call.group)?;
+        let members = self.servers.members(call.group)?;
         let is_left = |member: &Member| !copies.is_excluded(member.target) && !copies.is_asked(member.target);
         if !members.iter().any(is_left) {
             let may_again = |member: &Member| copies.may_again(member.target);
@@ -376,7 +407,7 @@ impl DataServers {
     /// A member is late: asks another one, where that is not done too often, or it is taken for silent.
     fn weigh(&self, call: &mut DataCall, deadline_ns: u64) {
         let now_ns = self.context.clock.now_ns();
-        let (Some(copies), Some(members)) = (&mut call.copies, self.servers.members_left(call.group)) else {
+        let (Some(copies), Some(members)) = (&mut call.copies, self.servers.members(call.group)) else {
             return;
         };
         let is_left = |member: &Member| !copies.is_excluded(member.target) && !copies.is_asked(member.target);
@@ -489,7 +520,7 @@ impl DataServers {
     }
 
     fn has_other(&self, copies: &Copies, group: GroupId) -> bool {
-        let members = self.servers.members_left(group);
+        let members = self.servers.members(group);
         members.is_some_and(|members| members.iter().any(|member| !copies.is_excluded(member.target)))
     }
 

@@ -357,7 +357,8 @@ impl DataServers {
         let is_restarting = refused_ns.is_some_and(|ns| !self.servers.was_heard_since(server, ns));
         let is_passing = call.copies.as_ref().is_some_and(|copies| copies.is_passing(fault.code));
         // What one member of several cannot do now another one, or itself, can within moments.
-        let ms_max = if call.copies.is_some() { AGAIN_NS / 1_000_000 } else { PAUSE_MS_MAX };
+        let is_one_of_several = self.servers.members(call.group).is_some_and(|members| members.len() > 1);
+        let ms_max = if is_one_of_several { AGAIN_NS / 1_000_000 } else { PAUSE_MS_MAX };
         let pause = || match is_restarting || is_passing {
             true => attempts.pause_at_most(&self.context, fault.code, ms_max),
             false => is_tried_again(fault.code) && attempts.pause_at_most(&self.context, fault.code, ms_max),
@@ -378,7 +379,7 @@ impl DataServers {
             self.context.counters.during_wait(&asked.counters, &*self.context.clock, race);
         }
         let started_ns = self.context.clock.now_ns();
-        let silence = silence::attend(&self.context, call);
+        let silence = silence::attend(self, call, deadline_ns);
         let (Some(pending), Some(server)) = (call.pending.take(), &call.server) else {
             return Err(Fault::new(Code::WrongTarget, format!("no node is known to hold {}", call.group)));
         };

@@ -176,7 +176,7 @@ mod tests {
             ..ClusterMap::default()
         };
         let routes = Routes::new(map, &Routes::default());
-        let members = |group: u32| routes.members_left(GroupId(GroupId::FIRST + group)).expect("is there");
+        let members = |group: u32| routes.members(GroupId(GroupId::FIRST + group)).expect("is there");
         (0..groups.len() as u32).map(|group| members(group).to_vec()).collect()
     }
 

@@ -375,7 +375,7 @@ fn has_copies(open: &OpenInode, view: &View, offset: u64) -> bool {
     let (slot, _) = view.layout.distribution.locate(offset, view.layout.width());
     let object = object_address(open.id.0, &view.layout, slot);
     object.is_some_and(|object| {
-        open.core.servers.members_left(addressed(&object)).is_some_and(|members| members.len() > 1)
+        open.core.servers.members(addressed(&object)).is_some_and(|members| members.len() > 1)
     })
 }
 

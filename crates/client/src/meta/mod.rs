@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use session::Session;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 use vazao_model::{ClusterMap, GroupId, TargetId};
 use vazao_wire::service::Fault;
 use vazao_wire::{op, proto};
@@ -33,12 +34,17 @@ const MAP_NS_MAX: u64 = 1_000_000_000;
 /// answers within this, and one that is not must not use the call's time up.
 const LOOK_NS_MAX: u64 = 3_000_000_000;
 
+/// How long a call that waits for an answer looks for other members that could give it.
+const MEMBERS_NS_MAX: u64 = 500_000_000;
+
 /// The latest look at the map of a call that found its own old.
 #[derive(Default)]
 struct MapLook {
     began_ns: Option<u64>,
     /// Why it was in vain.
     trouble: Option<Error>,
+    /// When a call looked for other members.
+    members_ns: Option<u64>,
 }
 
 /// The metadata service as a client calls it.
@@ -107,7 +113,7 @@ impl MetaService {
         }
         let now_ns = self.context.clock.now_ns();
         let asked = self.refresh_map(deadline_ns.min(now_ns.saturating_add(within_ns)));
-        *look = MapLook { began_ns: Some(now_ns), trouble: asked.err() };
+        (look.began_ns, look.trouble) = (Some(now_ns), asked.err());
         if let Some(error) = &look.trouble {
             tracing::debug!(%error, "there is no newer map; the old one has to do");
         }
@@ -124,6 +130,25 @@ impl MetaService {
         if self.servers.map_age_ns() >= MAP_NS_MAX {
             let since_ns = self.context.clock.now_ns().saturating_sub(MAP_NS_MAX);
             self.look_at_map(since_ns, MAP_NS_MAX, deadline_ns);
+        }
+    }
+
+    /// No member of a group answers that this client knows of: there may be others by now. A service that is silent as
+    /// well must not hold an answer up that comes yet.
+    pub(crate) fn look_for_members(&self, deadline_ns: u64) {
+        if self.servers.map_age_ns() < MAP_NS_MAX {
+            return;
+        }
+        let Some(mut look) = self.look.try_lock_for(Duration::from_nanos(MEMBERS_NS_MAX)) else { return };
+        let now_ns = self.context.clock.now_ns();
+        let looked_ns = look.began_ns.max(look.members_ns).unwrap_or(0);
+        if now_ns.saturating_sub(looked_ns) < MAP_NS_MAX {
+            return;
+        }
+        look.members_ns = Some(now_ns);
+        // In vain it says nothing to those that look for longer.
+        if self.refresh_map(deadline_ns.min(now_ns.saturating_add(MEMBERS_NS_MAX))).is_ok() {
+            (look.began_ns, look.trouble) = (Some(now_ns), None);
         }
     }
 

@@ -46,9 +46,9 @@ impl Servers {
         self.routes.read().route(group)
     }
 
-    /// The current members of a group that has several, or had when a call of it began.
-    pub(crate) fn members_left(&self, group: GroupId) -> Option<Arc<[Member]>> {
-        self.routes.read().members_left(group).cloned()
+    /// See [`Routes::members`].
+    pub(crate) fn members(&self, group: GroupId) -> Option<Arc<[Member]>> {
+        self.routes.read().members(group).cloned()
     }
 
     /// The server that changes in `group` go to, as far as known.
@@ -56,7 +56,7 @@ impl Servers {
         self.routes.read().server(group).cloned()
     }
 
-    /// The only target of `group` and its server; `None` for a group of several.
+    /// The only target of `group` and its server; `None` for a group of several, also where one is left.
     pub(crate) fn only_place(&self, group: GroupId) -> Option<(TargetId, Arc<Server>)> {
         let routes = self.routes.read();
         if routes.members(group).is_some() {

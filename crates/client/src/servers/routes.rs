@@ -48,7 +48,8 @@ struct Shared {
     primary: TargetId,
     /// Those that are known, the primary first.
     members: Arc<[Member]>,
-    /// The primary is the only one, and the rest is as with a target alone.
+    /// It never had another one, and all is as with a target alone. Where one of several is left there may be others
+    /// before this client knows.
     is_alone: bool,
 }
 
@@ -81,7 +82,7 @@ impl Routes {
             .collect();
         let shared = |group: &Group| {
             let members = group.members.iter().filter_map(|target| member(&map, &targets, *target)).collect();
-            let is_alone = group.members.len() == 1;
+            let is_alone = group.members.len() == 1 && !group.is_agreed;
             Some((group.id, Shared { primary: *group.members.first()?, members, is_alone }))
         };
         let shared = map.groups.iter().filter_map(shared).collect();
@@ -94,21 +95,12 @@ impl Routes {
         group.target().or_else(|| self.shared.get(&group).map(|shared| shared.primary))
     }
 
-    /// The current members of a group of several.
+    /// The current members of a group of several; as far as this map knows, it may be one that is left.
     pub(crate) fn members(&self, group: GroupId) -> Option<&Arc<[Member]>> {
-        self.shared_by(group).filter(|shared| !shared.is_alone).map(|shared| &shared.members)
+        self.shared.get(&group).filter(|shared| !shared.is_alone).map(|shared| &shared.members)
     }
 
-    /// The same where there may be one left.
-    pub(crate) fn members_left(&self, group: GroupId) -> Option<&Arc<[Member]>> {
-        self.shared_by(group).map(|shared| &shared.members)
-    }
-
-    fn shared_by(&self, group: GroupId) -> Option<&Shared> {
-        if group.target().is_some() { None } else { self.shared.get(&group) }
-    }
-
-    /// The primary's server of a group, and all members where there are several.
+    /// The primary's server of a group, and the members where it has several.
     pub(crate) fn route(&self, group: GroupId) -> (Option<Arc<Server>>, Option<Arc<[Member]>>) {
         let (target, members) = match group.target() {
             Some(target) => (Some(target), None),

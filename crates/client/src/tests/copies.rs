@@ -7,6 +7,7 @@ use std::time::Duration;
 use vazao_model::{Code, InodeId, ObjectId};
 use vazao_wire::Method;
 use vazao_wire::inline::Fate;
+use vazao_wire::interrupt::{Interrupt, interruptible};
 use vazao_wire::service::{Answer, Deferred, Fault, Request, Responder};
 
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
@@ -547,6 +548,78 @@ fn a_read_leaves_a_silent_member_when_its_group_goes_on_with_one() {
     assert!((0.2..0.5).contains(&seconds), "{seconds}");
 }
 
+/// What was under way to the only member of a group, as this client knew it, waited for that one for as long as it was
+/// frozen, 5 s and more: another one had caught up and counted, in a map that the client did not have yet.
+#[test]
+fn what_waits_for_the_only_member_looks_for_others_that_count_by_now() {
+    let (cluster, inode) = cluster_with_file(2);
+    let seconds = |of: &dyn Fn(&Client)| {
+        cluster.change_members(&[1]);
+        let client = cluster.client();
+        of(&client);
+        cluster.forget();
+        cluster.change_members(&[1, 2]);
+        cluster.clock.advance(Duration::from_secs(1));
+        cluster.transport.set_fates(Some(Box::new(|address, _| {
+            if address == "data:1" { Fate::LoseRequest } else { Fate::Deliver }
+        })));
+        let started_ns = cluster.clock.now_ns();
+        of(&client);
+        cluster.transport.set_fates(None);
+        (cluster.clock.now_ns() - started_ns) as f64 / 1e9
+    };
+    let first = seconds(&|client| _ = read(&cluster, client, inode));
+    assert!((0.4..0.9).contains(&first), "{first}");
+    assert_eq!(cluster.asked(Method::Read), [0, 1]);
+    let second = seconds(&|client| {
+        let file = client.open_file(inode, OpenMode { read: true, write: true, truncate: false }).unwrap();
+        file.write_at(&pattern(1, 1000), 0).unwrap();
+        file.flush().unwrap();
+    });
+    assert!((0.4..1.2).contains(&second), "{second}");
+    assert_eq!(cluster.asked(Method::Write)[1], 1);
+}
+
+/// One that has no other to go to is waited for, be it silent: its work is not done twice.
+#[test]
+fn the_only_member_is_waited_for_however_silent_it_is() {
+    let (cluster, inode) = cluster_with_file(2);
+    cluster.change_members(&[1]);
+    let client = cluster.client();
+    let file = client.open_file(inode, OpenMode { read: true, write: true, truncate: false }).unwrap();
+    cluster.forget();
+    Slow::begin(&cluster, 0, Duration::from_millis(3_000));
+    file.write_at(&pattern(5, 1000), 0).unwrap();
+    file.flush().unwrap();
+    let asked = [Method::Write, Method::Ping].map(|method| cluster.data[0].count(method));
+    assert_eq!((asked, file.read_at(&mut [0; 1000], 0).expect("late")), ([1, 0], 1000));
+    assert_eq!(cluster.asked(Method::Read), [3, 0], "each stripe once");
+    // Nor is a disk that is slow asked again and again for the same.
+    cluster.forget();
+    Slow::begin(&cluster, 0, Duration::from_secs(10));
+    file.write_at(&pattern(6, 1000), 0).unwrap();
+    file.flush().unwrap();
+    assert_eq!(cluster.asked(Method::Write), [1, 0]);
+}
+
+/// The waits in which members are looked for are shorter than what a signal may not cut short, and none of them saw it.
+#[test]
+fn a_signal_ends_a_read_that_waits_for_the_only_member() {
+    let (cluster, inode) = cluster_with_file(2);
+    cluster.change_members(&[1]);
+    let client = cluster.client();
+    let file = client.open_file(inode, READ).expect("opens");
+    cluster.transport.set_fates(Some(Box::new(|address, _| {
+        if address == "data:1" { Fate::LoseRequest } else { Fate::Deliver }
+    })));
+    let (signal, started_ns) = (Arc::new(Interrupt::default()), cluster.clock.now_ns());
+    signal.raise();
+    let read = interruptible(&signal, || file.read_at(&mut [0; 1000], 0));
+    assert_eq!(read.expect_err("a signal").code, Code::Interrupted);
+    let seconds = (cluster.clock.now_ns() - started_ns) as f64 / 1e9;
+    assert!((0.25..1.0).contains(&seconds), "{seconds}");
+}
+
 /// Pauses between rounds grew to a second each, while the members were without leases for a moment.
 #[test]
 fn members_that_cannot_answer_for_a_moment_are_asked_again_at_short_intervals() {
@@ -639,6 +712,10 @@ fn objects_of_groups_of_several_members_are_not_read_past_their_servers() {
     let cluster = cluster(2);
     let client = cluster.client();
     let servers = &client.core.servers;
+    assert!(servers.only_place(GroupId(GROUP)).is_none());
+    // It may not be the one any more that counts.
+    cluster.change_members(&[1]);
+    client.core.meta.refresh_map(u64::MAX).expect("there is one");
     assert!(servers.only_place(GroupId(GROUP)).is_none());
     assert_eq!(servers.only_place(GroupId(2)).map(|(target, _)| target.0), Some(2));
 }
