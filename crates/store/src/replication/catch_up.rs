@@ -8,8 +8,8 @@
 //!   goes through what it missed, or removes what the primary has not and then compares. What fails makes the member
 //!   away again;
 //! - *promoted*: the walk is at its end. It syncs its whole disk and holds itself for current; then the primary counts
-//!   it, all other current members do, it syncs once more what came meanwhile, and only then the metadata service is
-//!   asked. It stays so until a newer record says what became of it.
+//!   it and asks for its lease, all other current members count it, and it syncs once more what came meanwhile. Only
+//!   then the metadata service is asked. It stays so until a newer record says what became of it.
 
 use super::Key;
 use super::change::{Body, Change, Touched, WHOLE};
@@ -20,7 +20,7 @@ use crate::service::{DataService, fault};
 use crate::targets::Target;
 use std::sync::Arc;
 use vazao_model::{Code, InodeId, ObjectId, TargetId};
-use vazao_wire::op::{CatchUp, ListObjects};
+use vazao_wire::op::{CatchUp, KeepAlive, ListObjects};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
 use vazao_wire::transport::call;
@@ -31,6 +31,9 @@ const AGAIN_NS: u64 = 2_000_000_000;
 /// How long it may take for one request; it syncs a whole disk in one of them.
 const ANSWER_NS: u64 = 2_000_000_000;
 const SYNC_NS: u64 = 30_000_000_000;
+
+/// How long it may take to grant a lease.
+const LEASE_NS: u64 = 500_000_000;
 
 /// Objects of a page.
 const PAGE: u32 = 64;
@@ -379,8 +382,13 @@ impl DataService {
             if !self.begin_promotion(key, walked, view.epoch) {
                 return Ok(());
             }
+            self.ask_lease(key, walked.target);
         }
-        for other in self.view(key)?.others {
+        let now = self.view(key)?;
+        if now.epoch != view.epoch {
+            return Ok(());
+        }
+        for other in now.others {
             let limit_ns = if other == walked.target { SYNC_NS } else { ANSWER_NS };
             let asked =
                 self.ask_catch_up((key, view.epoch), other, walked.target, COUNTS, Vec::new(), limit_ns);
@@ -421,6 +429,29 @@ impl DataService {
             led.missed.insert(target, Missed::new(walked.process));
         }
         begins
+    }
+
+    /// Asks a member that counts from now on for its lease, without which nothing is served here. The keepalives, which
+    /// may have to connect first, would have it some tenths of a second later.
+    fn ask_lease(&self, key: Key, of: TargetId) {
+        let asked = moment(&**self.shell.clock());
+        let questions = self.leases.questions(asked);
+        let Some(question) = questions.iter().find(|it| (it.target, it.group, it.of) == (key.0, key.1, of))
+        else {
+            return;
+        };
+        let Ok((transport, server)) = self.way_to(of) else { return };
+        let request = proto::KeepAliveRequest { questions: vec![question.into()] };
+        let until_ns = transport.clock().now_ns() + LEASE_NS;
+        // Where that fails the keepalives ask.
+        if let Ok(response) = call::<KeepAlive>(transport, &server, &request, until_ns)
+            && let Some(grant) = response.grants.first()
+        {
+            if grant.out {
+                self.leases.note_out(key, of);
+            }
+            self.leases.take(question, grant, asked);
+        }
     }
 
     /// Asks a member for its part in a step that belongs to `epoch`.

@@ -33,6 +33,8 @@ struct Others {
     when: Moment,
     /// The epochs and streams of what it was sent.
     sent: Mutex<Vec<(Method, u64, u64)>>,
+    /// Whether member 1 might serve reads when it asked others to hold one for current.
+    served: Mutex<Vec<bool>>,
 }
 
 impl Others {
@@ -92,6 +94,9 @@ impl Service for Others {
             }
             Method::CatchUp => {
                 let step = proto::CatchUpRequest::decode(request.message).expect("decodes");
+                if step.step == 3 {
+                    self.served.lock().push(self.service.memberships()[0].may_serve);
+                }
                 self.note(method, step.epoch, 0, (step.step == 3).then_some(Moment::Counts));
                 responder.reply(&proto::CatchUpResponse::default().encode_to_vec());
             }
@@ -109,8 +114,8 @@ fn leads(record: &Membership, next: Membership, when: Moment) -> (Rig, Arc<Meta>
         (told.epoch, told.maps, told.groups) = (2, vec![map], vec![group_members(group(2), record)]);
     }
     rig.service.set_transport(rig.transport.clone());
-    let (service, sent) = (Arc::clone(&rig.service), Mutex::default());
-    let others = Arc::new(Others { service, next, when, sent });
+    let (service, sent, served) = (Arc::clone(&rig.service), Mutex::default(), Mutex::default());
+    let others = Arc::new(Others { service, next, when, sent, served });
     rig.transport.serve(OTHER, Arc::clone(&others) as _);
     beat(&rig);
     let mut peers = Peers::default();
@@ -154,6 +159,16 @@ fn a_primary_that_hears_of_another_one_promotes_no_member_in_the_others_epoch() 
     let asked = others.sent(Method::CatchUp);
     assert!(asked.len() > 2 && asked.iter().all(|&(epoch, _)| epoch == 2), "{asked:?}");
     drop(meta);
+}
+
+/// Reads waited for up to a second while a server that had been killed began to count again: the lease of that one was
+/// asked for with the next keepalive, which had to connect first.
+#[test]
+fn a_primary_has_the_lease_of_a_member_as_soon_as_it_counts() {
+    let lags = three().changed(1, Change::PutOut(vec![TargetId(3)])).expect("legal");
+    let (_rig, _meta, others, _peers) = leads(&lags, lags.clone(), Moment::Counts);
+    let served = others.served.lock();
+    assert!(served.len() > 1 && served.iter().all(|served| *served), "{served:?}");
 }
 
 /// A primary that had lost an object read it from another member as that one began to lead. It wrote what it had read
