@@ -44,7 +44,7 @@ impl DataService {
         let request = proto::CollectUnconfirmedRequest { group: key.1.0, epoch: view.epoch, record };
         take(self.unconfirmed(&request)?);
         for other in &view.others {
-            let (transport, address) = self.way_to(*other)?;
+            let (transport, address) = self.ready_way_to(*other)?;
             let until_ns = transport.clock().now_ns() + COLLECT_NS;
             take(call::<CollectUnconfirmed>(transport, &address, &request, until_ns).map_err(later)?);
         }
@@ -222,7 +222,7 @@ impl DataService {
                 return Ok(());
             }
             let forward = self.replication.forward(key, view.epoch, 0, self.record(key));
-            for (other, sent) in self.submit(change, &forward, &missing, FORWARD_NS) {
+            for (other, sent) in self.submit(change, &forward, &missing, &missing, FORWARD_NS) {
                 let counts = || self.leading(key).is_ok_and(|view| view.others.contains(&other));
                 match sent.and_then(|pending| self.await_while(pending, counts)) {
                     Ok(_) => has.push(other),

@@ -30,6 +30,11 @@ const UNSERVED_NS: u64 = 1_000_000_000;
 /// How long it waits before it looks again.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How long it is waited for a connection to a member that counts before it is looked whether it still does.
+const READY_NS: u64 = 20_000_000;
+/// How long between two looks at the connection: to make one to a server nearby takes about as long.
+const READY_PAUSE: Duration = Duration::from_millis(1);
+
 /// How long another server is waited for before it is looked whether its answer still counts: most answers come sooner.
 const ANSWERED_NS: u64 = 250_000_000;
 
@@ -269,7 +274,7 @@ impl DataService {
     ) -> Result<bool, Fault> {
         let mut refused = None;
         let mut is_whole = true;
-        for (other, sent) in self.submit(change, forward, missing, FORWARD_NS) {
+        for (other, sent) in self.submit(change, forward, missing, counting, FORWARD_NS) {
             let sent_ns = self.shell.clock().now_ns();
             let wanted = Cell::new(Wanted::Yes);
             let is_waited_for = || {
@@ -374,23 +379,45 @@ impl DataService {
         }
     }
 
-    /// Sends a change to other members, all at the same time; each may take so long.
+    /// Sends a change to other members, all at the same time; each may take so long. Where there is no connection to
+    /// one that counts it is soon looked again whether it still does: its group may go on without it meanwhile.
     pub(super) fn submit(
         &self,
         change: &Change,
         forward: &proto::Forward,
         others: &[TargetId],
+        counting: &[TargetId],
         limit_ns: u64,
     ) -> Vec<(TargetId, Sent)> {
         let message = change.body.forwarded(forward.clone());
         let send = |&other: &TargetId| {
-            let sent = self.way_to(other).map(|(transport, address)| {
+            let counts = counting.contains(&other);
+            let way = if counts { self.ready_way_to(other) } else { self.way_to(other) };
+            let sent = way.map(|(transport, address)| {
                 let deadline_ns = transport.clock().now_ns() + limit_ns;
                 transport.submit(&address, change.method(), &message, &change.bytes, deadline_ns)
             });
             (other, sent)
         };
         others.iter().map(send).collect()
+    }
+
+    /// How another member is reached, once there is a connection. A machine that is frozen accepts one, and its server
+    /// says nothing: to make it would block for seconds.
+    pub(super) fn ready_way_to(&self, other: TargetId) -> Result<(&dyn Transport, String), Fault> {
+        let (transport, address) = self.way_to(other)?;
+        let clock = self.shell.clock();
+        let until_ns = clock.now_ns().saturating_add(READY_NS);
+        while !transport.is_ready(&address) {
+            if !clock.can_wait() || clock.now_ns() >= until_ns || self.is_stopped() {
+                return Err(Fault::new(
+                    Code::Unavailable,
+                    format!("there is no connection to {address} yet"),
+                ));
+            }
+            clock.sleep(READY_PAUSE);
+        }
+        Ok((transport, address))
     }
 
     /// How another member is reached.
@@ -445,7 +472,7 @@ impl DataService {
             .primary
             .filter(|primary| *primary != key.0 && !is_relayed)
             .ok_or_else(|| not_primary(key))?;
-        let (transport, address) = self.way_to(primary)?;
+        let (transport, address) = self.ready_way_to(primary)?;
         let mut body = change.body.clone();
         if let Some(address) = body.address_mut() {
             address.target = 0;

@@ -311,7 +311,7 @@ impl DataService {
         let forward = self.replication.forward(key, view.epoch, 0, self.record(key));
         let clock = self.shell.clock();
         let begun_ns = clock.now_ns();
-        for (_, sent) in self.submit(change, &forward, &[other], ANSWER_NS) {
+        for (_, sent) in self.submit(change, &forward, &[other], &[], ANSWER_NS) {
             let answer = sent.and_then(|pending| pending.wait());
             let received = answer.inspect_err(|fault| self.replication.note_failure(key, fault.code))?;
             let (taken_ns, service_ns) =

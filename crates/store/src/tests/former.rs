@@ -1,7 +1,7 @@
 //! What a primary sends that has led until just now: nothing in the epoch of the one that leads since. Of its own
 //! stream members would refuse whatever that one sends, without end.
 
-use super::leases::{Meta, OTHER, beat, group, rig, turns};
+use super::leases::{Connecting, Meta, OTHER, beat, group, rig, turns};
 use super::{Rig, address};
 use crate::{DataService, Peers};
 use parking_lot::Mutex;
@@ -10,8 +10,10 @@ use std::sync::Arc;
 use vazao_model::checksum::piece_checksums;
 use vazao_model::cluster::membership::{Change, Membership};
 use vazao_model::{Code, TargetId};
+use vazao_wire::inline::InlineTransport;
 use vazao_wire::messages::members::group_members;
 use vazao_wire::service::{Fault, Request, Responder, Service};
+use vazao_wire::transport::Transport;
 use vazao_wire::{Method, proto};
 
 /// A moment in which this server hears that another member leads.
@@ -107,13 +109,23 @@ impl Service for Others {
 
 /// A server whose member 1 leads by `record`, until it hears of `next`.
 fn leads(record: &Membership, next: Membership, when: Moment) -> (Rig, Arc<Meta>, Arc<Others>, Peers) {
+    leads_over(record, next, when, |carrier| carrier)
+}
+
+/// The same over a network of its own.
+fn leads_over<T: Transport + 'static>(
+    record: &Membership,
+    next: Membership,
+    when: Moment,
+    network: impl FnOnce(Arc<InlineTransport>) -> Arc<T>,
+) -> (Rig, Arc<Meta>, Arc<Others>, Peers) {
     let (rig, meta) = rig();
     {
         let mut told = meta.0.lock();
         let map = proto::Group { id: group(2).0, members: vec![1, 2], agreed: true, ..Default::default() };
         (told.epoch, told.maps, told.groups) = (2, vec![map], vec![group_members(group(2), record)]);
     }
-    rig.service.set_transport(rig.transport.clone());
+    rig.service.set_transport(network(rig.transport.clone()));
     let (service, sent, served) = (Arc::clone(&rig.service), Mutex::default(), Mutex::default());
     let others = Arc::new(Others { service, next, when, sent, served });
     rig.transport.serve(OTHER, Arc::clone(&others) as _);
@@ -159,6 +171,28 @@ fn a_primary_that_hears_of_another_one_promotes_no_member_in_the_others_epoch() 
     let asked = others.sent(Method::CatchUp);
     assert!(asked.len() > 2 && asked.iter().all(|&(epoch, _)| epoch == 2), "{asked:?}");
     drop(meta);
+}
+
+/// A write waited for 4 s, as its primary made a connection to a frozen member first, which took 3 s: meanwhile nothing
+/// looked whether the group had gone on without that one.
+#[test]
+fn a_primary_makes_no_connection_to_a_member_while_a_change_waits() {
+    let mut network = None;
+    let (rig, _meta, others, _peers) = leads_over(&three(), three(), Moment::Counts, |carrier| {
+        let connecting = Arc::new(Connecting { carrier, gone: Mutex::new(vec![OTHER]) });
+        network = Some(Arc::clone(&connecting));
+        connecting
+    });
+    let write = || {
+        let (object, checksums) = (Some(address(2)), piece_checksums(0, &[7; 100]));
+        let write = proto::WriteRequest { object, checksums, ..Default::default() };
+        rig.write_response(&write, &[7; 100])
+    };
+    let fault = write().expect_err("there is no connection yet");
+    assert_eq!(fault.code, Code::Unavailable);
+    network.expect("made").gone.lock().clear();
+    write().expect_err("it is sent, and no member takes it");
+    assert!(!others.sent(Method::Write).is_empty());
 }
 
 /// Reads waited for up to a second while a server that had been killed began to count again: the lease of that one was

@@ -408,9 +408,9 @@ fn a_member_that_failed_in_another_epoch_is_accused_no_more() {
 }
 
 /// A network in which no connection stands to some addresses; to ask them holds up the one that asks.
-struct Connecting {
-    carrier: Arc<InlineTransport>,
-    gone: Mutex<Vec<&'static str>>,
+pub(super) struct Connecting {
+    pub(super) carrier: Arc<InlineTransport>,
+    pub(super) gone: Mutex<Vec<&'static str>>,
 }
 
 impl Transport for Connecting {
