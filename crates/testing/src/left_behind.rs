@@ -24,6 +24,12 @@ const FUSE_CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// How long processes have to end after a signal.
 const END_MAX: Duration = Duration::from_secs(3);
 
+/// How long a process may take to start a program, until it counts as one without an environment.
+const START_MAX: Duration = Duration::from_millis(50);
+
+/// The flag of a thread of the kernel (`include/linux/sched.h`).
+const PF_KTHREAD: u64 = 0x0020_0000;
+
 /// A mount below a test's directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mount {
@@ -39,12 +45,38 @@ pub struct Mount {
 pub fn processes(mark: &str) -> Vec<u32> {
     let wanted = format!("{MARK}={mark}");
     let carries = |process: &u32| {
-        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        let environment = environment(*process);
         environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
     };
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter(|process| *process != std::process::id() && carries(process)).collect()
+}
+
+/// The environment of a process; nothing where it may not be read. One that is starting a program shows none for a
+/// moment.
+fn environment(process: u32) -> Vec<u8> {
+    let mut environment = Vec::new();
+    is_within(START_MAX, || match fs::read(format!("/proc/{process}/environ")) {
+        Ok(bytes) if bytes.is_empty() => !may_have_environment(process),
+        Ok(bytes) => {
+            environment = bytes;
+            true
+        }
+        Err(_) => true,
+    });
+    environment
+}
+
+/// False for a thread of the kernel, and for a process that has ended.
+fn may_have_environment(process: u32) -> bool {
+    let stat = fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    // proc_pid_stat(5): the name may hold anything, also parentheses; state and flags follow it.
+    let after_name = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
+    let fields: Vec<&str> = std::str::from_utf8(after_name).unwrap_or_default().split_whitespace().collect();
+    let flags: Option<u64> = fields.get(6).and_then(|flags| flags.parse().ok());
+    let has_ended = fields.first().is_none_or(|state| matches!(*state, "Z" | "X"));
+    !has_ended && flags.is_some_and(|flags| flags & PF_KTHREAD == 0)
 }
 
 /// The mounts below a directory, the last one first.
@@ -155,6 +187,7 @@ mod tests {
         assert_eq!(unescape(b"\\134\\9\\04"), b"\\\\9\\04");
     }
 
+    /// Now and then the daemon was not found: it was just starting its shell.
     #[test]
     fn a_daemon_that_a_test_left_behind_is_named_and_ended() {
         let directory = tempfile::tempdir().expect("a temporary directory");
