@@ -402,8 +402,8 @@ impl DataService {
         others.iter().map(send).collect()
     }
 
-    /// How another member is reached, once there is a connection. A machine that is frozen accepts one, and its server
-    /// says nothing: to make it would block for seconds.
+    /// How another member is reached, once there is a connection. The machine of a frozen server accepts one, and the
+    /// server says nothing: to make it would block for seconds.
     pub(super) fn ready_way_to(&self, other: TargetId) -> Result<(&dyn Transport, String), Fault> {
         let (transport, address) = self.way_to(other)?;
         let clock = self.shell.clock();
