@@ -24,13 +24,14 @@ const LATE_AFTER_MAX: u32 = 24;
 
 /// Requests that change objects. TCP doubles nothing: a repetition is made by its sender, with a number of its own or
 /// in a later stream of its group, and what can be late is an earlier form of it.
-const CHANGES: [Method; 6] = [
+const CHANGES: [Method; 7] = [
     Method::Write,
     Method::WriteList,
     Method::TruncateObject,
     Method::PunchObject,
     Method::CopyObjectRange,
     Method::RestoreBlock,
+    Method::RemoveObjects,
 ];
 
 /// How a daemon ends.

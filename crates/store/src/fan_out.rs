@@ -4,6 +4,7 @@
 //! free again.
 
 use crate::object::Stop;
+use crate::object::attempts::{Passed, Terms};
 use crate::service::{DataService, fault};
 use crate::targets::Target;
 use parking_lot::Mutex;
@@ -13,8 +14,11 @@ use vazao_model::ObjectId;
 use vazao_wire::proto;
 use vazao_wire::service::{Answer, Call, Deferred, Fault, Responder};
 
+/// An object of a request, and what the primary of its placement group says with it.
+pub(crate) type Asked = (ObjectId, Option<Passed>);
+
 /// What is done with the objects of one target.
-pub(crate) type Work = fn(&Target, &[ObjectId]) -> Result<u64, Stop>;
+pub(crate) type Work = fn(&Target, &[Asked]) -> Result<u64, Stop>;
 
 /// Work under way on several targets, with one answer.
 struct Join {
@@ -152,13 +156,14 @@ impl DataService {
         work: Work,
         finish: fn(u64) -> Vec<u8>,
     ) -> Result<(), Fault> {
-        let mut parts: BTreeMap<u32, (&Arc<Target>, Vec<ObjectId>)> = BTreeMap::new();
+        let mut parts: BTreeMap<u32, (&Arc<Target>, Vec<Asked>)> = BTreeMap::new();
         for address in objects {
             let (target, id) = self.target_of(Some(address))?;
-            parts.entry(target.id().0).or_insert_with(|| (target, Vec::new())).1.push(id);
+            let passed = Terms::of(Some(address), false).passed;
+            parts.entry(target.id().0).or_insert_with(|| (target, Vec::new())).1.push((id, passed));
         }
         if self.options.inline || parts.is_empty() {
-            let run = |(target, objects): &(&Arc<Target>, Vec<ObjectId>)| work(target, objects);
+            let run = |(target, objects): &(&Arc<Target>, Vec<Asked>)| work(target, objects);
             let sum = parts.values().map(run).try_fold(0, |sum, part| Ok(sum + part?));
             responder.reply(&finish(sum.map_err(fault)?));
             return Ok(());
@@ -178,7 +183,7 @@ impl DataService {
         &self,
         call: Call,
         target: &Arc<Target>,
-        objects: Vec<ObjectId>,
+        objects: Vec<Asked>,
         work: Work,
         join: &Arc<Join>,
     ) {

@@ -1,7 +1,7 @@
 //! The data server as a [`Service`]: finds the target, does what needs no waiting at once, hands the rest to a pool.
 
 use crate::error::OpenError;
-use crate::fan_out::{Handed, Then, Work};
+use crate::fan_out::{Asked, Handed, Then, Work};
 use crate::health::damage::Place;
 use crate::lease::Leases;
 use crate::object::attempts::Terms;
@@ -620,7 +620,7 @@ impl DataService {
             check_boot(target, id, boot, target.boot)?;
         }
         let work: Work = |target, objects| {
-            let is_missing = |&id: &ObjectId| Ok(u64::from(!target.sync(id)?));
+            let is_missing = |&(id, _): &Asked| Ok(u64::from(!target.sync(id)?));
             objects.iter().map(is_missing).sum()
         };
         let finish = |missing| proto::SyncObjectsResponse { missing }.encode_to_vec();

@@ -1,5 +1,8 @@
-//! RemoveObjects: all files of objects whose file is gone. Done again it does nothing.
+//! RemoveObjects: all files of objects whose file is gone. Done again it does nothing; what the primary of a placement
+//! group has given up since does nothing, either, as the same object may have been made again.
 
+use crate::fan_out::Asked;
+use crate::object::attempts::Passed;
 use crate::object::names::{self, Bucket, Part};
 use crate::object::sidecar::{Found, Header};
 use crate::object::{Mode, Stop};
@@ -12,12 +15,12 @@ use vazao_wire::service::Fault;
 
 impl Target {
     /// Removes objects and makes that durable. Returns how many there were.
-    pub(crate) fn remove(&self, objects: &[ObjectId]) -> Result<u64, Stop> {
+    pub(crate) fn remove(&self, objects: &[Asked]) -> Result<u64, Stop> {
         let (mut removed, mut buried) = (0, false);
         let mut buckets = BTreeSet::new();
-        for &id in objects {
+        for &(id, passed) in objects {
             self.check()?;
-            if self.remove_object(id)? {
+            if self.remove_object(id, passed)? {
                 removed += 1;
                 buckets.insert(Bucket::of(id));
             }
@@ -33,10 +36,11 @@ impl Target {
         Ok(removed)
     }
 
-    fn remove_object(&self, id: ObjectId) -> Result<bool, Stop> {
+    fn remove_object(&self, id: ObjectId, passed: Option<Passed>) -> Result<bool, Stop> {
         let object = self.cache.get(id);
         let blocking = object.begin(Mode::Blocking)?;
         let mut body = object.write(self);
+        passed.map_or(Ok(()), |passed| self.check_passed(passed))?;
         let is_again = self.freezes.is_going(id);
         let chunks: Vec<u64> = match body.known && !is_again {
             true => body.chunks.keys().copied().collect(),
