@@ -187,7 +187,7 @@ impl Rig {
 
     pub(crate) fn all_are_whole(&self) {
         for member in self.members() {
-            assert_eq!(self.copy(member).as_ref(), Some(&self.bytes), "{member}");
+            assert!(self.copy(member).as_ref() == Some(&self.bytes), "{member} is not whole");
         }
     }
 }
@@ -304,6 +304,48 @@ fn a_change_of_an_object_that_a_member_has_lost_waits_until_it_is_made_anew() {
             assert_eq!(rig.told(member), (0, 0, 1), "member {index} of {copies}");
         }
     }
+}
+
+/// What the primary had lost passed for removed: a member that came back had its copy removed, and was counted again
+/// without it; or its copy was cut to what the primary had by then.
+#[test]
+fn what_a_primary_has_lost_is_not_removed_from_a_member_that_catches_up() {
+    for keeps_power in [true, false] {
+        let mut rig = rig(3);
+        let members = rig.members();
+        let end = if keeps_power { End::Kill } else { End::PowerLoss };
+        rig.cluster.end(members[2], end);
+        rig.file.write_at(&[7; 100], 10).expect("two have it");
+        rig.file.sync().expect("two have it");
+        rig.bytes[10..110].fill(7);
+        rig.lose(members[0]);
+        rig.rest();
+        rig.rest();
+        assert_eq!(rig.members().len(), 3, "{keeps_power}");
+        rig.all_are_whole();
+    }
+}
+
+/// The part that the primary had got so far passed for all of it: `scrub --compare --repair` cut the other copy, the
+/// only whole one, to that length.
+#[test]
+fn an_object_that_the_primary_makes_anew_is_compared_once_it_is_whole() {
+    let rig = rig(2);
+    let members = rig.members();
+    // No copy of the second block is good: the first one is all that the primary gets.
+    rig.rot(members[1], BLOCK as u64 + 5);
+    rig.lose(members[0]);
+    assert!(rig.report(members[0], 0, true), "it is missing");
+    rig.rest();
+    let object = Some(proto::ObjectAddress { target: 0, ..rig.address(members[0]) });
+    let request = proto::CompareCopiesRequest { object, offset: 0, repair: true };
+    let deadline_ns = rig.cluster.clock().now_ns() + 5_000_000_000;
+    let address = format!("data{}:7070", members[0]);
+    let refused = call::<op::CompareCopies>(rig.cluster.transport(), &address, &request, deadline_ns);
+    assert_eq!(refused.map_err(|fault| fault.code), Err(Code::Unavailable));
+    let object = Some(rig.address(members[1]));
+    let stat = rig.ask::<op::StatObject>(members[1], &proto::StatObjectRequest { object });
+    assert_eq!(stat.length, LENGTH as u64, "what is left of it");
 }
 
 /// A server that still had the lost files open wrote on to what no process would find again, and each fsync failed for

@@ -313,18 +313,24 @@ impl DataService {
             let _held = self.lock_blocks(object, &[WHOLE])?;
             let leads_since = self.leadership(key)?;
             if !target.exists(object).map_err(fault)? {
-                return self.remove_there((key, leads_since), other, object).map(|()| 0);
+                return self.remove_there((key, leads_since), other, target, object).map(|()| 0);
             }
         }
         self.compare_object(key, other, target, touched)
     }
 
+    /// Removes what is not here. Errors: also that it is at a member that counts, so that this one has lost it.
     fn remove_there(
         &self,
         (key, leads_since): (Key, u64),
         other: TargetId,
+        target: &Arc<Target>,
         object: ObjectId,
     ) -> Result<(), Fault> {
+        let absent = self.absent(key, target, object);
+        if absent.code != Code::NotFound {
+            return Err(absent);
+        }
         let objects = vec![super::even::address(object)];
         let remove = Change::new(Body::Remove(proto::RemoveObjectsRequest { objects }));
         self.send_one(key, leads_since, other, &remove)
@@ -342,7 +348,7 @@ impl DataService {
             let _held = self.lock_blocks(object, &[WHOLE])?;
             let leads_since = self.leadership(key)?;
             if !target.exists(object).map_err(fault)? {
-                self.remove_there((key, leads_since), other, object)?;
+                self.remove_there((key, leads_since), other, target, object)?;
             }
         }
         Ok(next_cookie(page))

@@ -121,19 +121,22 @@ impl Comparison<'_> {
     /// Who has the object, and how long it is there. False: this member has not.
     fn compare_ends(&mut self, is_first: bool) -> Result<bool, Fault> {
         let _held = self.service.lock_blocks(self.object, &[WHOLE])?;
+        // What is made anew here is not what the others are to have.
+        self.target.restores.check_finished(self.object)?;
         let own = self.target.extent(self.object).map_err(fault)?;
         self.answer.exists = own.0;
         let mut have = Vec::new();
         for other in self.others.clone() {
             let theirs = self.service.ask_blocks(self.key, other, self.object, 0..0)?;
-            if theirs.exists {
+            let is_there = theirs.exists && !theirs.unfinished;
+            if is_there {
                 have.push(other);
             }
-            if !is_first || theirs.exists == own.0 && theirs.length == own.1 {
+            if !is_first || is_there == own.0 && theirs.length == own.1 {
                 continue;
             }
             self.check_even()?;
-            if own.0 && !theirs.exists {
+            if own.0 && !is_there {
                 self.service.say_missing(other, self.object);
                 self.note(0, other, MISSING, false);
             } else if own.0 {
@@ -171,9 +174,9 @@ impl Comparison<'_> {
     /// False: the object ends before this piece.
     fn compare_piece(&mut self, piece: Range<u64>) -> Result<bool, Fault> {
         let _held = self.service.lock_piece(self.target, self.object, piece.clone())?;
-        let mut own = super::restore::sound_blocks(self.target, self.object, piece.clone())?;
+        let mut own = super::restore::own_blocks(self.target, self.object, piece.clone())?;
         if own.is_empty() {
-            return Ok(false);
+            return self.check_kept().map(|()| false);
         }
         let mut theirs = Vec::new();
         for other in self.others.clone() {
@@ -204,6 +207,15 @@ impl Comparison<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// An object that has gone from here since is removed, and not lost.
+    fn check_kept(&self) -> Result<(), Fault> {
+        if self.target.extent(self.object).map_err(fault)?.0 {
+            return Ok(());
+        }
+        let absent = self.service.absent(self.key, self.target, self.object);
+        if absent.code == Code::NotFound { Ok(()) } else { Err(absent) }
     }
 
     /// A block of another member is not the one here, which is damaged where there is none.

@@ -145,6 +145,7 @@ impl DataService {
         let of = |at: u64| bytes.len().min((at - start) as usize);
         let sent = &bytes[of(range.start)..of(range.end)];
         if sent.is_empty() {
+            self.check_kept(key, other, target, object)?;
             return Ok(Some(0));
         }
         let checksums = piece_checksums(range.start, sent);
@@ -195,6 +196,7 @@ impl DataService {
     }
 
     /// Makes an object where this one has it, and cuts it to the length that it has here. True: it was not there.
+    /// Errors: also that this one has lost it, as [`check_kept`](Self::check_kept) says.
     pub(super) fn compare_ends(
         &self,
         key: Key,
@@ -206,6 +208,9 @@ impl DataService {
         let leads_since = self.leadership(key)?;
         let (own, theirs) = (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
         let address = || Some(super::even::address(object));
+        if !own.exists && theirs.exists {
+            return Err(self.absent(key, target, object));
+        }
         let is_new = own.exists && !theirs.exists;
         if is_new {
             let make = proto::WriteRequest { object: address(), ..Default::default() };
@@ -217,6 +222,21 @@ impl DataService {
             self.send_one(key, leads_since, other, &Change::new(Body::Truncate(cut)))?;
         }
         Ok(is_new)
+    }
+
+    /// Refuses to take for removed what this one has lost: a removal, which the caller keeps out by its lock, would have
+    /// been carried out by the other one, too.
+    fn check_kept(
+        &self,
+        key: Key,
+        other: TargetId,
+        target: &Arc<Target>,
+        object: ObjectId,
+    ) -> Result<(), Fault> {
+        match target.extent(object).map_err(fault)?.0 || !self.ask_blocks(key, other, object, 0..0)?.exists {
+            true => Ok(()),
+            false => Err(self.absent(key, target, object)),
+        }
     }
 
     /// Half of the time is for what programs ask, while they do.
@@ -246,7 +266,7 @@ impl DataService {
         watch.lap(CatchUpWait::Programs);
         let blocks = self.repaired_blocks(key, target, object, piece.clone(), Some(other))?;
         if blocks.is_empty() {
-            return Ok(None);
+            return self.check_kept(key, other, target, object).map(|()| None);
         }
         watch.lap(CatchUpWait::OwnDisk);
         let (transport, server) = self.way_to(other)?;
@@ -336,7 +356,9 @@ impl DataService {
         // One that is damaged is sent anew: no bytes have this hash.
         let hash_of = |block: Option<SoundBlock>| block.map_or([0; HASH_BYTES], |block| hash(&block.bytes));
         let hashes = blocks.into_iter().flat_map(hash_of).collect();
-        Ok(proto::CompareBlocksResponse { exists: state.exists, length: state.length, hashes, disk_ns })
+        let (exists, length, unfinished) =
+            (state.exists, state.length, target.restores.check_finished(id).is_err());
+        Ok(proto::CompareBlocksResponse { exists, length, hashes, disk_ns, unfinished })
     }
 }
 

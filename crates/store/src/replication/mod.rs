@@ -39,7 +39,7 @@ mod several;
 pub(crate) use change::{Body, Change, behind, bytes};
 pub(crate) use follow::Duty;
 #[cfg(test)]
-pub(crate) use restore::sound_blocks;
+pub(crate) use restore::{own_blocks, sound_blocks};
 
 use crate::service::DataService;
 use change::Touched;

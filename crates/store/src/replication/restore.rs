@@ -153,7 +153,7 @@ impl DataService {
     }
 
     /// Blocks of an object here, which the caller has locked as the primary: those that are damaged repaired from other
-    /// members than `except`. `None`: no copy of the block is good.
+    /// members than `except`. `None`: no copy of the block is good. Errors: also that the object is being made anew.
     pub(super) fn repaired_blocks(
         &self,
         key: Key,
@@ -162,11 +162,11 @@ impl DataService {
         range: Range<u64>,
         except: Option<TargetId>,
     ) -> Result<Vec<Option<SoundBlock>>, Fault> {
-        let mut blocks = sound_blocks(target, object, range.clone())?;
+        let mut blocks = own_blocks(target, object, range.clone())?;
         for (index, block) in blocks.iter_mut().enumerate().filter(|(_, block)| block.is_none()) {
             let offset = range.start + (index * BLOCK_BYTES) as u64;
             if self.restore_own(key, target, object, offset, except)? {
-                *block = sound_blocks(target, object, offset..offset + BLOCK)?.pop().flatten();
+                *block = own_blocks(target, object, offset..offset + BLOCK)?.pop().flatten();
             }
         }
         Ok(blocks)
@@ -403,11 +403,12 @@ impl DataService {
                 continue;
             }
             let here = target.extent(object).map_err(fault)?;
-            if !sent.exists || !here.0 {
+            if !here.0 {
                 target.restores.end_object(object);
                 return Err(no_copy(object));
             }
-            if here.1 < sent.length {
+            // Also where the source has lost it meanwhile: a part of it is no object.
+            if !sent.exists || here.1 < sent.length {
                 let text = format!("object {object}: {} of its {} bytes are here", here.1, sent.length);
                 return Err(Fault::new(Code::Unavailable, text));
             }
@@ -435,7 +436,7 @@ impl DataService {
         let (mut unknown, mut source) = (None, None);
         for other in others {
             match self.ask_blocks(key, other, object, 0..0) {
-                Ok(theirs) if theirs.exists => source = source.or(Some(other)),
+                Ok(theirs) if theirs.exists && !theirs.unfinished => source = source.or(Some(other)),
                 Ok(_) => {}
                 Err(fault) => unknown = Some(fault),
             }
@@ -448,7 +449,11 @@ impl DataService {
             // The end is not known here before the last piece.
             let _held = self.lock_blocks(object, &[behind(at)])?;
             let leads_since = self.leadership(key)?;
-            let length = self.ask_blocks(key, source, object, 0..0)?.length;
+            let theirs = self.ask_blocks(key, source, object, 0..0)?;
+            if !theirs.exists || theirs.unfinished {
+                return Err(being_made_anew(object, source));
+            }
+            let length = theirs.length;
             if at == 0 {
                 self.make_here((key, leads_since), object, Vec::new(), at)?;
             }
@@ -565,6 +570,18 @@ pub(crate) fn sound_blocks(
         None
     };
     Ok(bytes.chunks(BLOCK_BYTES).enumerate().zip(&read.checksums).map(block).collect())
+}
+
+/// The same for what others are to have, too: of an object that is being made anew the rest would pass for zeros.
+pub(crate) fn own_blocks(
+    target: &Target,
+    id: ObjectId,
+    range: Range<u64>,
+) -> Result<Vec<Option<SoundBlock>>, Fault> {
+    target.restores.check_finished(id)?;
+    let blocks = sound_blocks(target, id, range)?;
+    // That may have begun while they were read.
+    target.restores.check_finished(id).map(|()| blocks)
 }
 
 /// Whether the block at `offset` matches its checksum.

@@ -4,8 +4,8 @@ use super::{CHUNK, Rig, address, data_path, pattern, sums_path};
 use crate::health::damage::{Damage, Place};
 use crate::health::restore::SoundBlock;
 use crate::object::Stop;
-use crate::replication::sound_blocks;
-use crate::service::fault;
+use crate::replication::{own_blocks, sound_blocks};
+use crate::service::{DataService, fault};
 use std::sync::Arc;
 use vazao_model::checksum::crc32c;
 use vazao_model::{Code, InodeId, ObjectId};
@@ -100,6 +100,22 @@ fn blocks_are_told_apart_in_sound_ones_and_damaged_ones_also_where_the_last_one_
     assert_eq!(sound, [false, true, true, true, true, false]);
     assert_eq!(blocks[1].as_ref().map(|it| &it.bytes), Some(&block(BLOCK)));
     assert_eq!(rig.service.registration().targets[0].corrupt_blocks, 2, "both are noted");
+}
+
+/// A primary that lost an object while it compared it with a lagging member, and made it anew from a third one, took
+/// the part that it had by then for all of it: the member counted without the rest.
+#[test]
+fn blocks_of_an_object_that_is_made_anew_are_not_what_others_are_to_have() {
+    let rig = rig();
+    let (target, id): (_, ObjectId) = (&rig.service.targets[0], (&address(1)).into());
+    let read = || own_blocks(target, id, 0..BLOCK).map(|blocks| blocks.len()).map_err(|fault| fault.code);
+    assert_eq!(read(), Ok(1));
+    target.begin_object(id).expect("noted");
+    assert_eq!(read(), Err(Code::Unavailable));
+    let told = DataService::compare_blocks(target, id, 0..0).expect("reads");
+    assert!(told.exists && told.unfinished, "nor is anything fetched from it: {told:?}");
+    target.restores.end_object(id);
+    assert_eq!(read(), Ok(1));
 }
 
 #[test]
