@@ -348,6 +348,31 @@ fn an_object_that_the_primary_makes_anew_is_compared_once_it_is_whole() {
     assert_eq!(stat.length, LENGTH as u64, "what is left of it");
 }
 
+/// It was changed here alone while the other member was away, which then could neither be sent the change, as the rest
+/// was not here, nor be fetched from, as it did not count: for ever.
+#[test]
+fn an_object_that_the_primary_makes_anew_is_not_changed_while_no_other_member_counts() {
+    let rig = rig(2);
+    let members = rig.members();
+    rig.rot(members[1], BLOCK as u64 + 5);
+    rig.lose(members[0]);
+    assert!(rig.report(members[0], 0, true), "it is missing");
+    rig.rest();
+    rig.cluster.pause(members[1], vazao_sim::clock::Pause::Stopped, Duration::from_secs(40));
+    rig.cluster.clock().sleep(Duration::from_secs(10));
+    assert_eq!(rig.members(), [members[0]]);
+    let object = Some(proto::ObjectAddress { target: 0, change: 7, ..rig.address(members[0]) });
+    let checksums = vazao_model::checksum::piece_checksums(0, &[7; 100]);
+    let request = proto::WriteRequest { object, checksums, ..Default::default() };
+    let deadline_ns = rig.cluster.clock().now_ns() + 5_000_000_000;
+    let (transport, address) = (rig.cluster.transport(), format!("data{}:7070", members[0]));
+    let write =
+        vazao_wire::transport::submit::<op::Write>(transport, &address, &request, &[7; 100], deadline_ns);
+    assert_eq!(write.wait().map(drop).map_err(|fault| fault.code), Err(Code::Unavailable));
+    rig.cluster.clock().sleep(Duration::from_secs(60));
+    assert_eq!(rig.members().len(), 2, "it counts again, and what it has left is fetched");
+}
+
 /// A server that still had the lost files open wrote on to what no process would find again, and each fsync failed for
 /// as long as it ran.
 #[test]

@@ -125,10 +125,11 @@ impl Comparison<'_> {
         self.target.restores.check_finished(self.object)?;
         let own = self.target.extent(self.object).map_err(fault)?;
         self.answer.exists = own.0;
-        let mut have = Vec::new();
+        let (mut have, mut is_anywhere) = (Vec::new(), false);
         for other in self.others.clone() {
             let theirs = self.service.ask_blocks(self.key, other, self.object, 0..0)?;
             let is_there = theirs.exists && !theirs.unfinished;
+            is_anywhere |= theirs.exists;
             if is_there {
                 have.push(other);
             }
@@ -150,7 +151,7 @@ impl Comparison<'_> {
                 self.note(own.1.min(theirs.length), other, OTHER_END, self.may_replace);
             }
         }
-        if !own.0 && !have.is_empty() && is_first {
+        if !own.0 && is_anywhere && is_first {
             self.check_even()?;
             self.answer.exists = true;
             let _ = self.target.note_reported(self.object, Place::Missing);
@@ -180,8 +181,11 @@ impl Comparison<'_> {
         }
         let mut theirs = Vec::new();
         for other in self.others.clone() {
-            theirs
-                .push((other, self.service.ask_blocks(self.key, other, self.object, piece.clone())?.hashes));
+            let told = self.service.ask_blocks(self.key, other, self.object, piece.clone())?;
+            if !told.exists || told.unfinished {
+                return Err(super::restore::being_made_anew(self.object, other));
+            }
+            theirs.push((other, told.hashes));
         }
         for (index, block) in own.iter_mut().enumerate() {
             let offset = piece.start + (index * BLOCK_BYTES) as u64;
@@ -209,7 +213,7 @@ impl Comparison<'_> {
         Ok(true)
     }
 
-    /// An object that has gone from here since is removed, and not lost.
+    /// Refuses to take for removed what this member has lost since.
     fn check_kept(&self) -> Result<(), Fault> {
         if self.target.extent(self.object).map_err(fault)?.0 {
             return Ok(());
@@ -252,7 +256,8 @@ impl Comparison<'_> {
         }
         if self.may_replace {
             let (object, checksums) = (Some(even::address(self.object)), vec![own.checksum]);
-            let write = proto::WriteRequest { object, offset, checksums, ..Default::default() };
+            let must_exist = true;
+            let write = proto::WriteRequest { object, offset, checksums, must_exist, ..Default::default() };
             self.send(other, Change { body: Body::Write(write), bytes: own.bytes.clone() })?;
         }
         self.note(offset, other, DIFFERS, self.may_replace);

@@ -41,7 +41,8 @@ impl DataService {
     }
 }
 
-/// The object is made, also by a copy of zeros; what was read is written, or a hole; beyond it there are zeros.
+/// The object is made, also by a copy of zeros, and has to be there from then on; what was read is written, or a hole;
+/// beyond it there are zeros.
 fn steps(request: &proto::CopyObjectRangeRequest, checksums: Vec<u32>, bytes: Vec<u8>) -> Vec<Change> {
     let (object, offset) = (request.object.clone(), request.offset);
     let copied = bytes.len() as u64;
@@ -52,13 +53,18 @@ fn steps(request: &proto::CopyObjectRangeRequest, checksums: Vec<u32>, bytes: Ve
             object: object.clone(),
             offset,
             length,
-            ..Default::default()
+            must_exist: true,
         }))
     };
     let there = match bytes.iter().any(|byte| *byte != 0) {
         true => {
-            let body =
-                proto::WriteRequest { object: object.clone(), offset, checksums, ..Default::default() };
+            let body = proto::WriteRequest {
+                object: object.clone(),
+                offset,
+                checksums,
+                must_exist: true,
+                ..Default::default()
+            };
             Change { body: Body::Write(body), bytes }
         }
         false => hole(offset, copied),

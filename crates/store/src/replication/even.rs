@@ -148,10 +148,16 @@ impl DataService {
         }
         // What is made anew here is not what the others are to have.
         target.restores.check_finished(touched.object)?;
-        self.check_none_lost(key, target, touched.object, &self.all_uneven(key, touched))?;
+        let exists = self.check_none_lost(key, target, touched.object, &self.all_uneven(key, touched))?;
         let object = Some(address(touched.object));
         let (objects, must_exist) = (vec![address(touched.object)], false);
         let state = target.stat(touched.object).map_err(fault)?;
+        target.restores.check_finished(touched.object)?;
+        if state.exists != exists {
+            // Lost since: nothing else comes and goes under the lock.
+            let text = format!("object {}: its file has gone", touched.object);
+            return Err(Fault::new(Code::Unavailable, text));
+        }
         if !state.exists {
             let remove = Change::new(Body::Remove(proto::RemoveObjectsRequest { objects }));
             return self.push(key, &remove, deadline_ns);

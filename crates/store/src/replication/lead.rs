@@ -157,6 +157,7 @@ impl DataService {
         if change.must_exist() && !target.exists(id).map_err(fault)? {
             return Err(self.absent(key, target, id));
         }
+        self.check_source(key, target, id, change)?;
         let held = Some(held).filter(|_| self.options.defect != Some(Defect::EarlyUnlock));
         let number = self.replication.begin(key, Touched { object: id, ranges });
         let mut progress = Progress::default();

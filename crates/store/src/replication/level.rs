@@ -171,6 +171,8 @@ impl DataService {
         let _held = self.lock_blocks(object, &[WHOLE])?;
         let leads_since = self.leadership(key)?;
         let length = target.extent(object).map_err(fault)?.1;
+        target.restores.check_finished(object)?;
+        self.check_kept(key, other, target, object)?;
         let last = length.saturating_sub(1) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         if self.ask_blocks(key, other, object, 0..0)?.length < length {
             let blocks = self.repaired_blocks(key, target, object, last..length, Some(other))?;
@@ -191,7 +193,8 @@ impl DataService {
         bytes: &[u8],
     ) -> Result<(), Fault> {
         let object = Some(super::even::address(object));
-        let write = proto::WriteRequest { object, offset, checksums, ..Default::default() };
+        // One that has lost it since would make it of these bytes and zeros.
+        let write = proto::WriteRequest { object, offset, checksums, must_exist: true, ..Default::default() };
         self.send_one(key, leads_since, other, &Change { body: Body::Write(write), bytes: bytes.to_vec() })
     }
 
@@ -207,6 +210,8 @@ impl DataService {
         let _held = self.lock_blocks(object, &[WHOLE])?;
         let leads_since = self.leadership(key)?;
         let (own, theirs) = (target.stat(object).map_err(fault)?, self.ask_blocks(key, other, object, 0..0)?);
+        // It is made anew piece by piece, each under the lock.
+        target.restores.check_finished(object)?;
         let address = || Some(super::even::address(object));
         if !own.exists && theirs.exists {
             return Err(self.absent(key, target, object));
@@ -224,8 +229,8 @@ impl DataService {
         Ok(is_new)
     }
 
-    /// Refuses to take for removed what this one has lost: a removal, which the caller keeps out by its lock, would have
-    /// been carried out by the other one, too.
+    /// Refuses to take for removed what this one has lost: a removal, which the caller keeps out by its lock, would
+    /// have been carried out by the other one, too.
     fn check_kept(
         &self,
         key: Key,

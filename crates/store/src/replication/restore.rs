@@ -318,10 +318,13 @@ impl DataService {
         Ok(proto::RepairObjectResponse { exists: true, length: 0, next: at })
     }
 
-    /// Why an object cannot be changed that is not here, and is to exist. Where another member has it, this one has
-    /// lost it, and makes it anew.
+    /// Why an object cannot be changed that is not here, and is to exist. Where another member that counts has it, this
+    /// one has lost it, and makes it anew. Where none counts beside this one, that cannot be told from a removal.
     pub(super) fn absent(&self, key: Key, target: &Arc<Target>, object: ObjectId) -> Fault {
         let not_found = || Fault::new(Code::NotFound, format!("object {object}"));
+        if target.restores.check_finished(object).is_err() {
+            return being_made_anew(object, key.0);
+        }
         let others = match self.view(key) {
             Ok(view) => view.others,
             Err(fault) => return fault,
@@ -350,14 +353,14 @@ impl DataService {
 
     /// Before what is uneven in an object is evened out: a member that has lost it, this one or another, makes it anew
     /// first, or the bytes that are sent would pass for all of it. Where there is nothing but these, in `sent`, it is
-    /// new, or removed, and not lost.
+    /// new, or removed, and not lost. Returns whether it is here.
     pub(super) fn check_none_lost(
         &self,
         key: Key,
         target: &Target,
         object: ObjectId,
         sent: &[Range<u64>],
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let exists = target.extent(object).map_err(fault)?.0;
         for other in self.view(key)?.others {
             if self.ask_blocks(key, other, object, 0..0)?.exists == exists {
@@ -381,7 +384,23 @@ impl DataService {
             let _ = target.note_reported(object, Place::Missing);
             return Err(being_made_anew(object, key.0));
         }
-        Ok(())
+        Ok(exists)
+    }
+
+    /// Refuses to change an object that is made anew here where no other member counts any more: the one that it is
+    /// fetched from would lack the change when it comes back, and could neither be sent it nor fetched from.
+    pub(super) fn check_source(
+        &self,
+        key: Key,
+        target: &Target,
+        object: ObjectId,
+        change: &Change,
+    ) -> Result<(), Fault> {
+        let Err(unfinished) = target.restores.check_finished(object) else { return Ok(()) };
+        match matches!(change.body, Body::Remove(_)) || !self.view(key)?.others.is_empty() {
+            true => Ok(()),
+            false => Err(unfinished),
+        }
     }
 
     /// Makes an object anew that is missing here. False: it is there.
@@ -529,7 +548,7 @@ fn has_more(of: &proto::ObjectRangesResponse, sent: &[Range<u64>]) -> bool {
     !of.complete || !of.ranges.iter().all(is_sent)
 }
 
-fn being_made_anew(object: ObjectId, target: TargetId) -> Fault {
+pub(super) fn being_made_anew(object: ObjectId, target: TargetId) -> Fault {
     let text = format!("object {object}: {target} has lost it, and makes it anew from another copy");
     Fault::new(Code::Unavailable, text)
 }
