@@ -3,7 +3,8 @@
 //!
 //! States of a member that lags, as its primary sees it:
 //!
-//! - *away*: it did not answer; it is tried again after [`AGAIN_NS`];
+//! - *away*: it did not answer; it is tried again after [`AGAIN_NS`], and at once where the record has another process
+//!   of it, which has just started;
 //! - *walked*: from the first step on each change is sent to it, too; it is answered also where that fails. The walk
 //!   goes through what it missed, or removes what the primary has not and then compares. What fails makes the member
 //!   away again;
@@ -70,7 +71,9 @@ pub(super) struct Lagging {
     pub(super) walked: Option<CatchingUp>,
     /// The one that was tried last.
     tried: Option<TargetId>,
-    /// No other one is begun before.
+    /// Those that lagged when that was, with their processes.
+    tried_of: Vec<(TargetId, u64)>,
+    /// None of these is begun before.
     not_before_ns: u64,
     /// A thread is at it.
     is_busy: bool,
@@ -80,6 +83,12 @@ impl Lagging {
     /// The member that is walked, and whether to the end.
     pub(super) fn walked_so_far(&self) -> Option<(TargetId, bool)> {
         self.walked.as_ref().map(|walked| (walked.target, walked.walk == Walk::Over))
+    }
+
+    /// Whether a walk is to go on, or to begin, where these lag.
+    fn is_due(&self, lagging: &[(TargetId, u64)], now_ns: u64) -> bool {
+        let may_begin = now_ns >= self.not_before_ns || self.tried_of != lagging;
+        !self.is_busy && (self.walked.is_some() || (may_begin && !lagging.is_empty()))
     }
 
     /// The walk has failed.
@@ -146,15 +155,14 @@ impl DataService {
     /// True where there is something to do for a member that lags; then the caller does it.
     fn begin_or_go_on(&self, key: Key) -> bool {
         let now_ns = self.shell.clock().now_ns();
+        let Ok(view) = self.view(key) else { return false };
         {
-            let mut table = self.replication.table.lock();
-            let Some(led) = table.led.get_mut(&key) else { return false };
-            let may = led.is_ready && !led.lagging.is_busy;
-            if !may || (led.lagging.walked.is_none() && now_ns < led.lagging.not_before_ns) {
+            let table = self.replication.table.lock();
+            let Some(led) = table.led.get(&key) else { return false };
+            if !led.is_ready || !led.lagging.is_due(&view.lagging, now_ns) {
                 return false;
             }
         }
-        let Ok(view) = self.view(key) else { return false };
         let record = self.leases.record(key);
         let current: Vec<TargetId> =
             record.iter().flat_map(|record| record.current()).map(|member| member.target).collect();
@@ -169,8 +177,11 @@ impl DataService {
         } else if led.lagging.walked.as_ref().is_some_and(|walked| !lags(walked)) {
             led.lagging.fail(now_ns);
         }
-        let is_due = led.lagging.walked.is_some() || !view.lagging.is_empty();
+        let is_due = led.lagging.is_due(&view.lagging, now_ns);
         led.lagging.is_busy = is_due;
+        if is_due {
+            led.lagging.tried_of = view.lagging;
+        }
         is_due
     }
 
@@ -535,4 +546,23 @@ fn objects_of((_, group): Key, page: &proto::ListObjectsResponse) -> Vec<ObjectI
 /// Where the page after this one begins; `None`: there is none.
 fn next_cookie(page: proto::ListObjectsResponse) -> Option<Vec<u8>> {
     Some(page.cookie).filter(|cookie| !cookie.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that was back waited for up to two seconds more, as its former process had been tried in vain.
+    #[test]
+    fn a_member_that_did_not_answer_is_tried_again_later_and_another_process_of_it_at_once() {
+        let (of_former, of_next) = ([(TargetId(2), 7)], [(TargetId(2), 9)]);
+        let mut lagging = Lagging { tried_of: of_former.to_vec(), ..Lagging::default() };
+        lagging.fail(1_000);
+        assert!(!lagging.is_due(&of_former, 1_001));
+        assert!(lagging.is_due(&of_former, 1_000 + AGAIN_NS));
+        assert!(lagging.is_due(&of_next, 1_001));
+        assert!(!lagging.is_due(&[], 1_000 + AGAIN_NS), "none lags");
+        lagging.is_busy = true;
+        assert!(!lagging.is_due(&of_next, 1_001));
+    }
 }
