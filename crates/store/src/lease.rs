@@ -129,6 +129,14 @@ struct CaughtUp {
     epoch: u64,
 }
 
+/// Members whose silence the metadata service is told of just now, each with the one that says so. Nothing is granted
+/// to them until that is decided, or has taken too long: the group would have to wait for the end of the grant.
+#[derive(Default)]
+struct Accused {
+    members: BTreeSet<(TargetId, GroupId, TargetId)>,
+    until_ns: u64,
+}
+
 /// A member that has carried nothing out that it was sent.
 #[derive(Default)]
 struct Failing {
@@ -138,6 +146,9 @@ struct Failing {
     /// and would never take it back.
     epoch: u64,
 }
+
+/// How long an accusation is waited for: it is gathered for a tenth of a second, and written to a disk.
+const DECIDED_NS: u64 = 500_000_000;
 
 /// A member that failed so long before, and not since, has not failed all the time.
 const FAILED_NS: u64 = 20_000_000_000;
@@ -151,6 +162,8 @@ pub(crate) struct Leases {
     failing: Mutex<BTreeMap<(TargetId, GroupId, TargetId), Failing>>,
     /// Members whose disks could not be used, each with the one that was told so.
     out: Mutex<BTreeSet<(TargetId, GroupId, TargetId)>>,
+    /// Taken after `held`.
+    accused: Mutex<Accused>,
     /// Members that have caught up, by the primary. Taken after `held`.
     caught_up: Mutex<BTreeMap<(TargetId, GroupId), CaughtUp>>,
 }
@@ -229,7 +242,11 @@ impl Leases {
         let Some(state) = held.states.get_mut(&(TargetId(question.of), group)) else {
             return proto::MemberGrant { out: is_out, ..Default::default() };
         };
-        let granted = state.grant(asker, question.process, question.epoch, steady_ns);
+        let accused = self.accused.lock();
+        let is_accused =
+            steady_ns < accused.until_ns && accused.members.contains(&(TargetId(question.of), group, asker));
+        drop(accused);
+        let granted = !is_accused && state.grant(asker, question.process, question.epoch, steady_ns);
         let newer = state.record().filter(|record| record.epoch > question.epoch);
         let newer = newer.map(|record| group_members(group, record));
         proto::MemberGrant { granted, newer, out: is_out }
@@ -345,6 +362,11 @@ impl Leases {
     pub(crate) fn former_primary(&self, key: (TargetId, GroupId), epoch: u64) -> Option<FormerPrimary> {
         let held = self.held.lock();
         held.states.get(&key).filter(|state| state.epoch() == epoch)?.former_primary()
+    }
+
+    /// The metadata service is about to be told that these are silent, or it has decided and there are none.
+    pub(crate) fn set_accused(&self, members: BTreeSet<(TargetId, GroupId, TargetId)>, steady_ns: u64) {
+        *self.accused.lock() = Accused { members, until_ns: steady_ns.saturating_add(DECIDED_NS) };
     }
 
     /// The disk of another member could not be used.

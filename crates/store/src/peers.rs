@@ -6,6 +6,8 @@
 //!   has come is taken at the next turn. A lease that it does not hold is asked for at once: programs wait for it.
 //! - A server that has answered nothing for [`SILENT_NS`] is accused, and one whose disk answers nothing. Answers count
 //!   alone, as they carry the leases: where the link is cut one way, both accuse.
+//! - What is accused of silence is granted nothing until that is decided: it may come to itself meanwhile and ask, and
+//!   the others would have to wait for the end of the grant before they go on without it.
 //! - A process that was itself not scheduled for [`LATE_NS`] has heard nothing for another reason: it counts anew.
 
 use crate::lease::{Question, moment};
@@ -200,9 +202,13 @@ impl Peers {
             return;
         };
         let mut reports: BTreeMap<(TargetId, GroupId), proto::MemberReport> = BTreeMap::new();
+        let mut accused = BTreeSet::new();
         for question in shared.iter().filter(|question| question.is_current && question.node != node) {
             let Some(peer) = self.servers.get(&question.node) else { continue };
             let is_silent = now_ns.saturating_sub(peer.heard_ns) > SILENT_NS;
+            if is_silent {
+                accused.insert((question.target, question.group, question.of));
+            }
             if is_silent || peer.out.contains(&question.of) || data.leases.is_failing(question) {
                 let report = reports.entry((question.target, question.group));
                 report.or_insert_with(|| question.report()).silent.push(question.of.0);
@@ -221,6 +227,7 @@ impl Peers {
             return;
         }
         let (members, reports) = reports.into_iter().unzip();
+        data.leases.set_accused(accused, now_ns);
         let request = proto::ReportMembersRequest { node: node.0, run: data.options.run, reports };
         let deadline_ns = transport.clock().now_ns() + REPORT_NS;
         let answer = submit::<ReportMembers>(transport, meta_address, &request, &[], deadline_ns);
@@ -247,5 +254,7 @@ impl Peers {
             }
             Err(fault) => tracing::debug!(%fault, "silent members of placement groups were not reported"),
         }
+        // With the new records known.
+        data.leases.set_accused(BTreeSet::new(), now_ns);
     }
 }

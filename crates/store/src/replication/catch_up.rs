@@ -179,9 +179,6 @@ impl DataService {
         }
         let is_due = led.lagging.is_due(&view.lagging, now_ns);
         led.lagging.is_busy = is_due;
-        if is_due {
-            led.lagging.tried_of = view.lagging;
-        }
         is_due
     }
 
@@ -244,14 +241,17 @@ impl DataService {
         }
     }
 
-    /// The one after the member that was tried last: one that stays away keeps no other waiting.
+    /// One of which a process has started since; else the one after the member that was tried last: one that stays away
+    /// keeps no other waiting.
     fn next_to_walk(&self, key: Key, lagging: &[(TargetId, u64)]) -> Option<(TargetId, u64)> {
         let mut table = self.replication.table.lock();
-        let tried = &mut table.led.entry(key).or_default().lagging.tried;
+        let known = &mut table.led.entry(key).or_default().lagging;
         let at = |tried: TargetId| lagging.iter().position(|(target, _)| *target == tried);
-        let next = tried.and_then(at).map_or(0, |at| at + 1);
-        let next = lagging.get(next).or(lagging.first()).copied();
-        *tried = next.map(|(target, _)| target);
+        let next = known.tried.and_then(at).map_or(0, |at| at + 1);
+        let new = lagging.iter().find(|member| !known.tried_of.contains(member));
+        let next = new.or(lagging.get(next)).or(lagging.first()).copied();
+        known.tried = next.map(|(target, _)| target);
+        known.tried_of = lagging.to_vec();
         next
     }
 
