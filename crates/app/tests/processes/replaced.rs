@@ -32,6 +32,12 @@ fn wait_until_whole(cluster: &Cluster) {
     });
 }
 
+/// Waits until the loss of a server is noticed. One that was killed counts for a second or two, also where it has
+/// started again by then: what is killed next would be the only one that has everything.
+fn wait_until_missed(cluster: &Cluster) {
+    wait_until("copies are missing", || status(cluster)["copies"]["short"] != 0);
+}
+
 /// Lengths of the objects of placement groups in a target's directory.
 fn bytes_of_groups(directory: &Path) -> u64 {
     let entries = |path: &Path| -> Vec<PathBuf> {
@@ -152,6 +158,7 @@ fn a_lost_target_is_replaced_by_an_empty_directory_and_its_copies_are_made_again
     check(&cluster, &names);
     cluster.kill("data1");
     check(&cluster, &names);
+    wait_until_missed(&cluster);
     cluster.up(&[]);
     wait_until_whole(&cluster);
     cluster.kill("data3");
