@@ -18,6 +18,8 @@ pub(super) enum Accident {
     End,
     /// All members lose power at once.
     Outage,
+    /// The primary goes on alone, and loses power.
+    Alone,
     /// The metadata service loses power.
     Authority,
     /// The primary is cut off in the moment in which a member counts again.
@@ -107,11 +109,12 @@ impl Story {
                 self.ends += 1;
                 let end = [End::Kill, End::PowerLoss][self.below(2)];
                 self.note(format!("  {one} ends: {end:?}"));
-                self.cluster.end(one, end);
+                self.end(one, end);
                 self.cluster.heal();
                 self.cluster.clock().sleep(Duration::from_secs(15));
             }
             Accident::Outage => self.lose_all_power(),
+            Accident::Alone => self.lose_power_alone(),
             Accident::Authority => self.cluster.end(0, End::PowerLoss),
             Accident::Promotion => self.part_at_a_promotion(one),
             Accident::HalfDone => self.part_in_a_change(false),
@@ -134,9 +137,40 @@ impl Story {
         if !self.sync() {
             return;
         }
-        (1..=self.servers).for_each(|server| self.cluster.end(server, End::PowerLoss));
+        (1..=self.servers).for_each(|server| self.end(server, End::PowerLoss));
         self.cluster.heal();
         self.cluster.clock().sleep(Duration::from_secs(40));
+    }
+
+    fn end(&mut self, server: usize, end: End) {
+        if end == End::PowerLoss {
+            self.powerless.insert(server);
+        }
+        self.cluster.end(server, end);
+    }
+
+    /// What was synced is there, and a sync of what was acknowledged before says that it may be lost.
+    fn lose_power_alone(&mut self) {
+        let Some(last) = self.go_on_alone() else { return };
+        self.asked = Some(last);
+        (0..self.below(3)).for_each(|_| self.change());
+        if self.below(2) == 0 {
+            self.sync();
+            (0..self.below(3)).for_each(|_| self.change());
+        }
+        self.asked = None;
+        let (boot, losses) = (self.boot, self.losses);
+        self.note(format!("  {last} loses power"));
+        self.end(last, End::PowerLoss);
+        self.cluster.heal();
+        self.cluster.clock().sleep(Duration::from_secs(20));
+        self.look_for_losses();
+        if self.losses > losses {
+            let synced = self.sync_since(boot).map_err(|fault| fault.code);
+            assert_eq!(synced, Err(Code::Io), "{self:?}\nseed {}: writers do not hear of a loss", self.seed);
+        }
+        self.rest();
+        self.cluster.set_weather(self.profile.weather);
     }
 
     /// Lets time pass until the record is as it is to be, or for some seconds. False: it is not.
@@ -148,7 +182,7 @@ impl Story {
     }
 
     /// The record as it is where it is decided.
-    fn decided(&self) -> Option<Membership> {
+    pub(super) fn decided(&self) -> Option<Membership> {
         self.cluster.meta()?.record_of_group(self.id)
     }
 
@@ -167,6 +201,7 @@ impl Story {
             {
                 self.read_at(server, block as usize);
             }
+            self.look_for_losses();
             self.cluster.clock().sleep(pause);
         }
         self.asked = None;
@@ -189,20 +224,27 @@ impl Story {
         self.go_on(asked, Duration::from_millis(300));
     }
 
-    /// The primary goes on without all others, which the client reaches yet; `anew`: and starts anew.
-    fn part_from_others(&mut self, anew: bool) {
-        let Some(current) = self.all_current() else { return };
+    /// Cuts all other members off for some seconds; the primary, once it goes on alone.
+    fn go_on_alone(&mut self) -> Option<usize> {
+        let current = self.all_current()?;
         let (primary, others) = (current[0], &current[1..]);
         for other in others {
             (0..=self.servers).filter(|to| to != other).for_each(|to| self.cut_between(*other, to, 8));
         }
-        if self.wait_for(|record| record.current().count() == 1) {
-            self.note(format!("  {primary} goes on alone"));
-            if anew {
-                self.cluster.end(primary, End::Kill);
-            }
-            self.go_on(primary, Duration::from_millis(50));
+        if !self.wait_for(|record| record.current().count() == 1) {
+            return None;
         }
+        self.note(format!("  {primary} goes on alone"));
+        Some(primary)
+    }
+
+    /// The primary goes on without all others, which the client reaches yet; `anew`: and starts anew.
+    fn part_from_others(&mut self, anew: bool) {
+        let Some(primary) = self.go_on_alone() else { return };
+        if anew {
+            self.cluster.end(primary, End::Kill);
+        }
+        self.go_on(primary, Duration::from_millis(50));
     }
 
     fn lose_the_last(&mut self) {
@@ -307,7 +349,6 @@ impl Story {
         drop(submit::<op::Write>(&*transport, &address, &request, &bytes, deadline_ns));
         self.cluster.set_weather(self.profile.weather);
         self.note(format!("another client: {block} to {} through {server}", self.version));
-        self.under_way.push((block, self.version));
-        self.blocks[block].insert(self.version);
+        self.contents.send(block, self.version);
     }
 }
