@@ -326,17 +326,22 @@ fn what_a_primary_has_lost_is_not_removed_from_a_member_that_catches_up() {
     }
 }
 
-/// The part that the primary had got so far passed for all of it: `scrub --compare --repair` cut the other copy, the
-/// only whole one, to that length.
-#[test]
-fn an_object_that_the_primary_makes_anew_is_compared_once_it_is_whole() {
+/// The primary has lost its copy, and no copy of the second block is good: the first one is all that it gets again.
+fn lost_by_the_primary_and_damaged() -> (Rig, Vec<usize>) {
     let rig = rig(2);
     let members = rig.members();
-    // No copy of the second block is good: the first one is all that the primary gets.
     rig.rot(members[1], BLOCK as u64 + 5);
     rig.lose(members[0]);
     assert!(rig.report(members[0], 0, true), "it is missing");
     rig.rest();
+    (rig, members)
+}
+
+/// The part that the primary had got so far passed for all of it: `scrub --compare --repair` cut the other copy, the
+/// only whole one, to that length.
+#[test]
+fn an_object_that_the_primary_makes_anew_is_compared_once_it_is_whole() {
+    let (rig, members) = lost_by_the_primary_and_damaged();
     let object = Some(proto::ObjectAddress { target: 0, ..rig.address(members[0]) });
     let request = proto::CompareCopiesRequest { object, offset: 0, repair: true };
     let deadline_ns = rig.cluster.clock().now_ns() + 5_000_000_000;
@@ -352,12 +357,7 @@ fn an_object_that_the_primary_makes_anew_is_compared_once_it_is_whole() {
 /// was not here, nor be fetched from, as it did not count: for ever.
 #[test]
 fn an_object_that_the_primary_makes_anew_is_not_changed_while_no_other_member_counts() {
-    let rig = rig(2);
-    let members = rig.members();
-    rig.rot(members[1], BLOCK as u64 + 5);
-    rig.lose(members[0]);
-    assert!(rig.report(members[0], 0, true), "it is missing");
-    rig.rest();
+    let (rig, members) = lost_by_the_primary_and_damaged();
     rig.cluster.pause(members[1], vazao_sim::clock::Pause::Stopped, Duration::from_secs(40));
     rig.cluster.clock().sleep(Duration::from_secs(10));
     assert_eq!(rig.members(), [members[0]]);
