@@ -506,9 +506,8 @@ fn a_change_is_made_as_soon_as_its_group_goes_on_without_a_member_that_stands_st
 #[test]
 fn all_copies_of_what_is_acknowledged_are_the_same_whatever_happens() {
     let (mut acknowledged, mut failed, mut reads) = (0, 0, 0);
-    let seeds = std::env::var("VAZAO_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(24);
-    let first = std::env::var("VAZAO_SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    for seed in first..first + seeds {
+    let seeds = wanted(0..24);
+    for seed in seeds.clone() {
         // Every other pair of seeds begins with a group that its members have yet to hear of.
         let profile = Profile { is_new: seed / 2 % 2 == 1, ..USUAL };
         let mut story = Story::with(seed, 2 + seed as usize % 2, profile, None);
@@ -519,7 +518,7 @@ fn all_copies_of_what_is_acknowledged_are_the_same_whatever_happens() {
         reads += story.reads;
     }
     assert!(
-        acknowledged > 10 * seeds as usize && reads > 5 * seeds as usize,
+        acknowledged > 10 * seeds.clone().count() && reads > 5 * seeds.count(),
         "{acknowledged} {failed} {reads}"
     );
 }
@@ -537,19 +536,18 @@ fn what_was_synced_is_there_after_the_only_member_has_lost_power_and_writers_hea
         story.tell();
         losses += story.losses;
     }
-    assert!(losses > (seeds.end - seeds.start) / 2, "{losses} of {seeds:?}");
+    assert!(losses > seeds.clone().count() as u64 / 2, "{losses} of {seeds:?}");
 }
 
 #[test]
 fn a_disk_that_rots_beneath_one_copy_is_repaired_from_the_others_while_it_is_written_to() {
     let (mut rotten, mut reads) = (0, 0);
-    let seeds = std::env::var("VAZAO_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(8);
-    let first = std::env::var("VAZAO_SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    for seed in first..first + seeds {
+    let seeds = wanted(0..8);
+    for seed in seeds.clone() {
         let mut story = Story::new(seed, 2 + seed as usize / 2 % 2);
         story.tell_of_rot();
         rotten += story.rotten;
         reads += story.reads;
     }
-    assert!(rotten > 2 * seeds as usize && reads > 5 * seeds as usize, "{rotten} {reads}");
+    assert!(rotten > 2 * seeds.clone().count() && reads > 5 * seeds.count(), "{rotten} {reads}");
 }
