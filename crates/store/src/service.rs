@@ -680,9 +680,9 @@ impl DataService {
             }
             Method::CatchUp => {
                 let catch_up: proto::CatchUpRequest = decode(request)?;
-                let answer = |kept_from| (proto::CatchUpResponse { kept_from }.encode_to_vec(), Vec::new());
                 self.replicate(call, 0, responder, move |service| {
-                    service.take_catch_up(&catch_up).map(answer)
+                    let answer = service.take_catch_up(&catch_up)?;
+                    Ok((answer.encode_to_vec(), Vec::new()))
                 })
             }
             Method::CompareBlocks => self.compare(call, request, responder),

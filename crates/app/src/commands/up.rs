@@ -82,6 +82,9 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
         let count = arguments.data_servers.unwrap_or(DATA_SERVERS_DEFAULT);
         (0..=count).try_for_each(|number| port_of(base, number).and_then(check_port))?;
     }
+    if !arguments.dir.join("FORMAT").exists() {
+        check_servers(&arguments, arguments.data_servers.unwrap_or(DATA_SERVERS_DEFAULT))?;
+    }
     let directory = ClusterDirectory::open_or_create(&arguments.dir, arguments.insecure)?;
     check_security(&directory, arguments.insecure)?;
     let Some(lock) = Lock::take(&directory.lock_file())? else {
@@ -90,7 +93,7 @@ pub(crate) fn run(context: &Context, arguments: Arguments) -> Outcome {
             "{shown}: another `vazao up` is just starting it; wait for that one"
         )));
     };
-    check_copies_here(&directory, &arguments)?;
+    check_servers(&arguments, data_servers(&directory, arguments.data_servers)?)?;
     make_nodes(&directory, arguments.data_servers)?;
     let (running, missing) = split(directory.nodes()?)?;
     check_zones(&directory, &running, &arguments.zones)?;
@@ -132,9 +135,8 @@ fn data_servers(directory: &ClusterDirectory, asked: Option<usize>) -> Outcome<u
     Ok(asked.unwrap_or(if there == 0 { DATA_SERVERS_DEFAULT } else { there }))
 }
 
-/// Refuses more copies than data servers, before any of these is made.
-fn check_copies_here(directory: &ClusterDirectory, arguments: &Arguments) -> Outcome {
-    let servers = data_servers(directory, arguments.data_servers)?;
+/// Refuses more copies than data servers, before any of these is made, or a directory for them.
+fn check_servers(arguments: &Arguments, servers: usize) -> Outcome {
     match arguments.copies.filter(|copies| *copies as usize > servers) {
         None => Ok(()),
         Some(copies) => Err(Failure::usage(format!(

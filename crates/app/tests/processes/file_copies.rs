@@ -17,6 +17,7 @@ fn a_cluster_on_one_machine_has_copies_for_trying_out_and_says_so() {
         refused.contains("3 copies need 3 data servers") && refused.contains("--data-servers 3"),
         "{refused}"
     );
+    assert!(!cluster.dir().join("FORMAT").exists(), "nothing is left of it");
     let started = up(&cluster, &["--data-servers", "3", "--copies", "2", "--detach"]);
     let said = String::from_utf8_lossy(&started.stderr).into_owned();
     assert!(started.status.success(), "{said}");

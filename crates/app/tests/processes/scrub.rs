@@ -192,6 +192,15 @@ fn copies_that_differ_are_reported_and_made_equal_only_where_that_is_asked_for()
     assert!(cluster.ok(&["scrub", "--compare", "vz:/d"]).ends_with("all copies are equal\n"));
     // Whichever of the two leads.
     assert!(fs::read(&copies[0]).expect("is there") == fs::read(&copies[1]).expect("is there"));
+    // A copy that lags passed for equal, though nothing was compared with it.
+    cluster.kill("data2");
+    support::wait_until("its copy lags", || {
+        let output = cluster.run(&["scrub", "--compare", "vz:/d", "--json"]);
+        assert_eq!(output.status.code(), Some(1));
+        let found = json(&output);
+        assert_eq!(found["equal"], false);
+        found["lagging"] != serde_json::json!([]) && found["failed"] == 0
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use vazao_client::{Client, File, NewInode, OpenMode};
-use vazao_disk::{Disk, MemoryDisk};
+use vazao_disk::{Disk, MemoryDisk, Open};
 use vazao_meter::Clock;
 use vazao_model::ids::ROOT;
 use vazao_model::{Code, GroupId, InodeId, LayoutHint, TargetId};
@@ -206,6 +206,113 @@ fn a_damaged_block_is_repaired_in_place_whichever_member_has_it_also_a_short_one
                 rig.all_are_whole();
                 assert_eq!(rig.told(member), (0, 0, 1), "member {index} of {copies}, byte {offset}");
                 assert_eq!(rig.members().len(), copies as usize, "no member goes for that");
+            }
+        }
+    }
+}
+
+/// A killed server took what it found in blocks that had been written shortly before for right. Where the disk had
+/// rotted meanwhile, that counted as a copy, and repairs replaced the good one by it.
+#[test]
+fn what_was_written_just_before_a_kill_and_rots_until_the_server_is_back_is_replaced() {
+    let short = |disk: &MemoryDisk, path: &str| {
+        disk.open(path, Open::Existing).and_then(|file| file.set_length(BLOCK as u64 + 7)).expect("is there");
+    };
+    for copies in [2, 3] {
+        for index in 0..copies as usize {
+            for is_cut in [false, true] {
+                let rig = rig(copies);
+                let member = rig.members()[index];
+                rig.cluster.end(member, End::Kill);
+                let disk = rig.cluster.disk(member);
+                match is_cut {
+                    false => rig.rot(member, BLOCK as u64 + 5),
+                    true => files(&disk, "groups", ".data").iter().for_each(|path| short(&disk, path)),
+                }
+                rig.rest();
+                assert_eq!(rig.members().len(), copies as usize, "member {index} of {copies}, {is_cut}");
+                rig.all_are_whole();
+            }
+        }
+    }
+}
+
+/// Reads of the copy failed with `Io`, which counted as no damage: nothing was repaired, and comparing ended there.
+#[test]
+fn a_file_that_is_cut_beneath_its_server_is_repaired_from_another_copy() {
+    for index in 0..2 {
+        for length in [0, 5, BLOCK as u64, 2 * BLOCK as u64 + 5] {
+            let rig = rig(2);
+            let member = rig.members()[index];
+            let disk = rig.cluster.disk(member);
+            let path = &files(&disk, "groups", ".data")[0];
+            disk.open(path, Open::Existing).and_then(|file| file.set_length(length)).expect("is there");
+            assert_eq!(rig.read(), rig.bytes);
+            let found = rig.found(true);
+            assert!(!found.is_empty() && found.iter().all(|it| it.0 == member), "{length}: {found:?}");
+            rig.rest();
+            rig.all_are_whole();
+            assert_eq!(rig.found(false), [], "{length}");
+            rig.cluster.end(member, End::Kill);
+            rig.rest();
+            rig.all_are_whole();
+        }
+    }
+}
+
+/// The end that a file was cut to passed for that of the object: the primary's last block was replaced by a part of it,
+/// and then the other copies were cut as well.
+#[test]
+fn a_file_that_is_cut_within_its_last_block_is_as_long_as_its_other_copies_again() {
+    for copies in [2, 3] {
+        for index in 0..copies as usize {
+            let rig = rig(copies);
+            let member = rig.members()[index];
+            let disk = rig.cluster.disk(member);
+            let path = &files(&disk, "groups", ".data")[0];
+            let length = LENGTH as u64 - 300;
+            disk.open(path, Open::Existing).and_then(|file| file.set_length(length)).expect("is there");
+            rig.forget(member);
+            assert!(rig.report(member, 2 * BLOCK as u64, false), "its last block is damaged");
+            for _ in 0..3 {
+                let _ = rig.found(true);
+                rig.rest();
+            }
+            rig.all_are_whole();
+            assert_eq!(rig.found(false), [], "member {index} of {copies}");
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_damaged_block_is_written_and_cut() {
+    for copies in [2, 3] {
+        for index in 0..copies as usize {
+            for is_cut in [false, true] {
+                let mut rig = rig(copies);
+                let member = rig.members()[index];
+                let place = BLOCK + 100;
+                if is_cut {
+                    let disk = rig.cluster.disk(member);
+                    let path = &files(&disk, "groups", ".data")[0];
+                    disk.open(path, Open::Existing).and_then(|file| file.set_length(10)).expect("is there");
+                } else {
+                    rig.rot(member, BLOCK as u64 + 5);
+                    rig.rot(member, 2 * BLOCK as u64 + 5);
+                }
+                let which = format!("member {index} of {copies}, {is_cut}");
+                rig.file.write_at(&[9; 200], place as u64).unwrap_or_else(|error| panic!("{which}: {error}"));
+                rig.file.sync().unwrap_or_else(|error| panic!("{which}: {error}"));
+                rig.bytes[place..place + 200].fill(9);
+                let end = 2 * BLOCK + 300;
+                rig.file.set_length(end as u64).unwrap_or_else(|error| panic!("{which}: {error}"));
+                rig.bytes.truncate(end);
+                rig.rest();
+                rig.rest();
+                assert_eq!(rig.members().len(), copies as usize, "{which}");
+                rig.found(true);
+                rig.rest();
+                rig.all_are_whole();
             }
         }
     }

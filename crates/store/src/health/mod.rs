@@ -1,9 +1,11 @@
 //! What keeps stored bytes right: [`damage`] remembers blocks that failed their checksum, [`repair`] puts sums right
 //! that a crash left behind, [`restore`] replaces damaged blocks by those of a good copy, [`scrub`] reads everything on
-//! request, [`sweep`] looks after a loss of power for what it may have taken.
+//! request, [`sweep`] looks after an unclean stop for what it may have torn, [`suspect`] remembers what was then taken
+//! for right and may be otherwise in another copy.
 
 pub(crate) mod damage;
 pub(crate) mod repair;
 pub(crate) mod restore;
 pub(crate) mod scrub;
+pub(crate) mod suspect;
 pub(crate) mod sweep;

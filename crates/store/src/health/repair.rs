@@ -14,7 +14,7 @@ use std::io;
 use std::ops::{Range, RangeInclusive};
 use vazao_model::checksum::crc32c;
 use vazao_model::limits::BLOCK_BYTES;
-use vazao_model::{Code, ObjectId};
+use vazao_model::{Code, GroupId, ObjectId};
 use vazao_wire::service::Fault;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -75,6 +75,8 @@ impl Target {
             };
         }
         if length > expected {
+            // Perhaps the data has lost its end.
+            self.take_for_right(id, chunk, files.length..u64::MAX)?;
             files.sums.set_length(expected).map_err(|e| self.write_fault(&path, &e))?;
         }
         let last_chunk = header.map_or(0, |h| h.last_chunk);
@@ -106,12 +108,29 @@ impl Target {
         let first = region as u64 * blocks_each;
         let last = if region == REGIONS - 1 { u64::MAX } else { first + blocks_each };
         let range = first..last.min(blocks(files.length));
-        let repaired = recompute(files, range).map_err(|e| self.read_fault(&path, &e))?;
+        let mut unnoted = Ok(());
+        let mut suspect = |block: u64| {
+            unnoted = self.take_for_right(id, chunk, block * BLOCK..(block + 1) * BLOCK);
+            unnoted.is_ok()
+        };
+        let repaired = recompute(files, range, &mut suspect).map_err(|e| self.read_fault(&path, &e))?;
+        unnoted?;
         files.marks[region] = pass.epoch();
         // Not synced: until the next checkpoint the mark is suspect after a power loss, the old one or the new one.
         let header = Header { object: id, chunk, last_chunk, marks: files.marks };
         files.sums.write_at(&header.encode(), 0).map_err(|e| self.write_fault(&path, &e))?;
         Ok(repaired)
+    }
+
+    /// Notes that bytes of a chunk are taken for right as they are found: here, and for the next process, before an
+    /// entry says so.
+    pub(crate) fn take_for_right(&self, id: ObjectId, chunk: u64, range: Range<u64>) -> Result<(), Fault> {
+        if id.group == GroupId(0) {
+            return Ok(());
+        }
+        let start = chunk.saturating_mul(self.chunk_bytes);
+        self.suspect.add(id, start.saturating_add(range.start)..start.saturating_add(range.end));
+        self.note_suspect()
     }
 
     /// Makes the entries of blocks that a failed write may have touched agree with the data. When that fails as
@@ -122,7 +141,7 @@ impl Target {
             if files.sums.length()? > sums_length(length) {
                 files.sums.set_length(sums_length(length))?;
             }
-            recompute(files, range.start..range.end.min(blocks(length)))
+            recompute(files, range.start..range.end.min(blocks(length)), &mut |_| true).map(drop)
         };
         if let Err(error) = mend() {
             self.fail(format!("{}: a write failed half-way: {error}", names::path(id, chunk, Part::Data)));
@@ -131,8 +150,8 @@ impl Target {
 }
 
 impl Target {
-    /// Replaces the block at `offset` where it fails its checksum. False: it does not. Errors: `good` is shorter or
-    /// longer than the block is here; the disk.
+    /// Replaces the block at `offset` where it fails its checksum. False: it does not. Errors: `good` is shorter than
+    /// the block is here, or longer than one that is not the last; the disk.
     pub(crate) fn restore_block(
         &self,
         id: ObjectId,
@@ -151,7 +170,10 @@ impl Target {
             return Ok(false);
         }
         let length = good.bytes.len();
-        if body.length.saturating_sub(offset).min(BLOCK) != length as u64 {
+        let here = body.length.saturating_sub(offset).min(BLOCK);
+        // A last block that is damaged may have been cut.
+        let was_cut = (1..BLOCK).contains(&here) && here < length as u64;
+        if here != length as u64 && !was_cut {
             let text = format!("object {id}: its copies have different ends at the moment");
             return Err(Fault::new(Code::Unavailable, text).into());
         }
@@ -160,6 +182,7 @@ impl Target {
         let segment = Segment { chunk, offset: block * BLOCK, length };
         let checksums = [good.checksum];
         self.write_segment(id, &mut body, segment, &checksums, &good.bytes, &pass, Mode::Blocking)?;
+        body.length = body.length.max(offset + length as u64);
         self.damage.remove((id, Place::Block(offset / BLOCK)));
         self.restores.count_block();
         tracing::warn!(target_id = self.id().0, object = %id, offset, "a damaged block was repaired from a copy");
@@ -181,8 +204,9 @@ impl Target {
 /// Entries read and written at once.
 const ENTRIES_AT_ONCE: usize = 1024;
 
-/// Computes the entries of `range` (blocks of the chunk) from the data, and writes those that differ.
-fn recompute(files: &Files, range: Range<u64>) -> io::Result<u64> {
+/// Computes the entries of `range` (blocks of the chunk) from the data, and writes those that differ; returns how many.
+/// `differs` is told of each before it is written; false: it ends there.
+fn recompute(files: &Files, range: Range<u64>, differs: &mut dyn FnMut(u64) -> bool) -> io::Result<u64> {
     let mut repaired = 0;
     let mut block = vec![0; BLOCK_BYTES];
     let mut entries = vec![0; ENTRIES_AT_ONCE * ENTRY_BYTES as usize];
@@ -197,6 +221,9 @@ fn recompute(files: &Files, range: Range<u64>) -> io::Result<u64> {
             let length = files.data.read_at(&mut block, (first + index as u64) * BLOCK_BYTES as u64)?;
             let right = sums::placed(crc32c(&block[..length]), 0, length).to_le_bytes();
             if entry != right {
+                if !differs(first + index as u64) {
+                    return Ok(repaired);
+                }
                 entry.copy_from_slice(&right);
                 repaired += 1;
                 differing = Some(differing.map_or(index, |d| d.start)..index + 1);

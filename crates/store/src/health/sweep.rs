@@ -6,10 +6,11 @@ use crate::object::Mode;
 use crate::object::names::{self, Bucket, Part};
 use crate::object::sidecar::{Found, Header};
 use crate::targets::Target;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use std::time::Duration;
 use vazao_disk::Open;
-use vazao_model::ObjectId;
+use vazao_model::{Code, GroupId, ObjectId};
 use vazao_wire::service::Fault;
 
 /// How far the sweep has come.
@@ -25,6 +26,8 @@ pub(crate) struct Sweep {
     failures: u64,
     /// Rounds that ended with such chunks.
     failed_rounds: u64,
+    /// Groups that were swept before their turn: what is left of each.
+    groups: BTreeMap<GroupId, Vec<Bucket>>,
 }
 
 /// One way through the target.
@@ -44,6 +47,10 @@ impl Sweep {
 
 /// One step of the sweep takes about this long.
 const STEP_NS: u64 = 200_000_000;
+
+/// How long one that asks for a group waits for another one's, and how long it may take itself.
+const GROUP_WAIT: Duration = Duration::from_millis(500);
+const GROUP_NS: u64 = 1_000_000_000;
 
 impl Target {
     /// Counts a chunk that was repaired.
@@ -80,6 +87,32 @@ impl Target {
                 break;
             }
         }
+        Ok(())
+    }
+
+    /// Sweeps one group before its turn. Errors: also that it takes longer; it goes on where it was when it is asked
+    /// again.
+    pub(crate) fn sweep_group(&self, group: GroupId) -> Result<(), Fault> {
+        let begun_ns = self.clock.now_ns();
+        let busy =
+            || Fault::new(Code::Unavailable, format!("{self} is swept after an unclean stop; ask again"));
+        let _one = self.sweeping_group.try_lock_for(GROUP_WAIT).ok_or_else(busy)?;
+        let known = self.sweep.lock().groups.get(&group).cloned();
+        let mut left = match known {
+            _ if self.is_swept() => return Ok(()),
+            Some(left) => left,
+            None => self.leaves(Bucket { group, leaf: 0 })?.collect(),
+        };
+        while let Some(&bucket) = left.last() {
+            self.check()?;
+            self.sweep_bucket(bucket)?;
+            left.pop();
+            if !left.is_empty() && self.clock.now_ns().saturating_sub(begun_ns) > GROUP_NS {
+                self.sweep.lock().groups.insert(group, left);
+                return Err(busy());
+            }
+        }
+        self.sweep.lock().groups.insert(group, left);
         Ok(())
     }
 
@@ -181,7 +214,11 @@ impl Target {
         let _blocking = object.begin(Mode::Blocking);
         let mut body = object.write(self);
         let is_known = self.open_chunks(id, &mut body, 0..=0).is_ok();
-        if is_known && !body.chunks.contains_key(&chunk) {
+        // Perhaps it was not removed, and the data is lost.
+        if is_known
+            && !body.chunks.contains_key(&chunk)
+            && self.take_for_right(id, chunk, 0..u64::MAX).is_ok()
+        {
             // The creation of the chunk clears such a file, so it does no harm where it cannot be removed.
             let _ = self.disk.remove(&names::path(id, chunk, Part::Sums));
         }

@@ -116,7 +116,7 @@ impl Target {
     }
 
     /// The leaf directories that exist beside `first`, which is the first beneath its upper one.
-    fn leaves(&self, first: Bucket) -> Result<impl Iterator<Item = Bucket> + use<>, Fault> {
+    pub(crate) fn leaves(&self, first: Bucket) -> Result<impl Iterator<Item = Bucket> + use<>, Fault> {
         let names = self.names_in(&first.upper())?;
         let all = (0..FAN_OUT).map(move |leaf| Bucket { leaf: first.leaf + leaf, ..first });
         Ok(all.filter(move |bucket| names.contains(&format!("{:02x}", bucket.leaf % FAN_OUT))))

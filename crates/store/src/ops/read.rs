@@ -213,7 +213,7 @@ impl Target {
         self.read_file(id, chunk, Part::Data, files, there, offset, mode)
     }
 
-    /// Reads a part of a file of a chunk. A sidecar that is too short stands for zeros; the data must be there.
+    /// Reads a part of a file of a chunk. What a file lacks of it stands for zeros.
     pub(crate) fn read_file(
         &self,
         id: ObjectId,
@@ -236,16 +236,26 @@ impl Target {
         let count = read.map_err(fault)?.ok_or(Stop::Wait)?;
         if count < buffer.len() && part == Part::Data {
             // A cached read may be cut short by a page that is not cached.
-            return match mode {
-                Mode::Fast => Err(Stop::Wait),
-                Mode::Blocking => Err(fault(io::Error::from(io::ErrorKind::UnexpectedEof))),
-            };
+            if mode == Mode::Fast {
+                return Err(Stop::Wait);
+            }
+            lengthen(files).map_err(fault)?;
+            tracing::error!(target_id = self.id().0, object = %id, chunk, "a file was cut beneath the server");
         }
         if let Some(beyond) = buffer.get_mut(count..) {
             beyond.fill(0);
         }
         Ok(())
     }
+}
+
+/// Zeros in the place of an end that was cut off beneath the server: they fail their checksums, also in the next
+/// process, as any other damage of blocks does.
+fn lengthen(files: &Files) -> io::Result<()> {
+    if files.data.length()? < files.length {
+        files.data.set_length(files.length)?;
+    }
+    Ok(())
 }
 
 /// The part of `block` that a segment covers.

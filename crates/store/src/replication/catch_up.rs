@@ -19,8 +19,9 @@ use crate::lease::moment;
 use crate::options::Defect;
 use crate::service::{DataService, fault};
 use crate::targets::Target;
+use std::ops::Range;
 use std::sync::Arc;
-use vazao_model::{Code, InodeId, ObjectId, TargetId};
+use vazao_model::{Code, GroupId, InodeId, ObjectId, TargetId};
 use vazao_wire::op::{CatchUp, KeepAlive, ListObjects};
 use vazao_wire::proto;
 use vazao_wire::service::Fault;
@@ -259,7 +260,7 @@ impl DataService {
         let view = self.leading(key)?;
         let Some((target, process)) = self.next_to_walk(key, &view.lagging) else { return Ok(()) };
         self.weigh(key, false);
-        let kept_from = self.ask_catch_up((key, view.epoch), target, target, BEGIN, Vec::new(), ANSWER_NS)?;
+        let begun = self.ask_catch_up((key, view.epoch), target, target, BEGIN, Vec::new(), ANSWER_NS)?;
         let begun_ns = self.shell.clock().now_ns();
         let missed_bytes = {
             // In one: each change either is under way here, or sees that the member is walked.
@@ -272,13 +273,17 @@ impl DataService {
                 led.missed.entry(target).and_modify(|missed| *missed = Missed::new(missed.run));
             }
             led.missed_by_walked(target);
-            let is_known = led.missed.get(&target).is_some_and(|missed| missed.holds_since(kept_from));
+            let is_known = led.missed.get(&target).is_some_and(|missed| missed.holds_since(begun.kept_from));
             // A disk that fails may have lost what it had answered, and take no note of that, either.
-            let walk = if is_known && !self.leases.was_out(key, target) {
-                Walk::Missed
-            } else {
-                led.missed.remove(&target);
-                Walk::Orphans(Vec::new())
+            let walk = match led.missed.get_mut(&target) {
+                Some(missed) if is_known && !self.leases.was_out(key, target) => {
+                    begun.suspect.iter().for_each(|bytes| missed.add(&suspect_of(key.1, bytes)));
+                    Walk::Missed
+                }
+                _ => {
+                    led.missed.remove(&target);
+                    Walk::Orphans(Vec::new())
+                }
             };
             led.lagging.walked =
                 Some(CatchingUp { target, process, leads_since, walk, sent_bytes: 0, begun_ns });
@@ -480,17 +485,21 @@ impl DataService {
         step: u32,
         gone: Vec<proto::GoneObject>,
         limit_ns: u64,
-    ) -> Result<u64, Fault> {
+    ) -> Result<proto::CatchUpResponse, Fault> {
         let (transport, server) = self.way_to(asked)?;
         let record = self.record(key);
         let request = proto::CatchUpRequest { group: key.1.0, epoch, record, target: target.0, step, gone };
         let until_ns = transport.clock().now_ns() + limit_ns;
-        call::<CatchUp>(transport, &server, &request, until_ns).map(|answer| answer.kept_from)
+        call::<CatchUp>(transport, &server, &request, until_ns)
     }
 
-    /// The part of another member, or of the one that catches up: since which of its processes it has kept all.
-    pub(crate) fn take_catch_up(&self, request: &proto::CatchUpRequest) -> Result<u64, Fault> {
-        let group = vazao_model::GroupId(request.group);
+    /// The part of another member, or of the one that catches up: since which of its processes it has kept all, and
+    /// what of that it cannot vouch for.
+    pub(crate) fn take_catch_up(
+        &self,
+        request: &proto::CatchUpRequest,
+    ) -> Result<proto::CatchUpResponse, Fault> {
+        let group = GroupId(request.group);
         let key = self.member_of(group)?;
         self.check_sender(key, request.epoch, request.record.as_ref())?;
         let (target, other) = (self.target(key.0.0)?, TargetId(request.target));
@@ -499,15 +508,19 @@ impl DataService {
                 target.forget_unnamed(group);
                 target.forget_freezes(group).map_err(fault)?;
                 let forgets = self.options.defect == Some(Defect::ForgottenPower);
-                return Ok(match target.has_lost_names(group) {
-                    true => 0,
-                    false if forgets => 1,
-                    false => target.kept_from(),
-                });
+                return match target.has_lost_names(group) {
+                    true => Ok(proto::CatchUpResponse::default()),
+                    false if forgets => Ok(proto::CatchUpResponse { kept_from: 1, suspect: Vec::new() }),
+                    false => kept(target, group),
+                };
             }
             HAS_ALL if other == key.0 => {
                 target.keep_gone(group, &request.gone).map_err(fault)?;
                 target.has_all(group);
+                if target.kept_from() != 0 && !target.suspect.forget(group) {
+                    let text = format!("placement group {group}: {other} has to be compared in more bytes");
+                    return Err(Fault::new(Code::Unavailable, text));
+                }
                 // What was sent is as durable as all that was synced elsewhere.
                 target.sync_all()?;
             }
@@ -520,7 +533,7 @@ impl DataService {
             }
         }
         match self.leases.promote(key, other, request.epoch, None) {
-            true => Ok(0),
+            true => Ok(proto::CatchUpResponse::default()),
             false => {
                 let text =
                     format!("placement group {group}: {other} does not lag, or another one is promoted");
@@ -528,6 +541,34 @@ impl DataService {
             }
         }
     }
+}
+
+/// Since which of its processes a target has kept everything of a group, as far as that is known.
+fn kept(target: &Target, group: GroupId) -> Result<proto::CatchUpResponse, Fault> {
+    if target.kept_from() == 0 {
+        return Ok(proto::CatchUpResponse::default());
+    }
+    target.sweep_group(group)?;
+    let kept_from = target.kept_from();
+    let said = |(object, range): (ObjectId, Range<u64>)| proto::SuspectBytes {
+        inode: object.inode.0,
+        generation: object.generation,
+        slot: object.slot,
+        offset: range.start,
+        end: range.end,
+    };
+    Ok(match target.suspect.tell(group) {
+        Some(suspect) => {
+            proto::CatchUpResponse { kept_from, suspect: suspect.into_iter().map(said).collect() }
+        }
+        None => proto::CatchUpResponse::default(),
+    })
+}
+
+fn suspect_of(group: GroupId, bytes: &proto::SuspectBytes) -> Touched {
+    let (inode, generation, slot) = (InodeId(bytes.inode), bytes.generation, bytes.slot);
+    let range = bytes.offset..bytes.end;
+    Touched { object: ObjectId { inode, generation, slot, group }, ranges: Vec::from([range]) }
 }
 
 const BEGIN: u32 = 1;

@@ -123,7 +123,7 @@ impl Comparison<'_> {
         let _held = self.service.lock_blocks(self.object, &[WHOLE])?;
         // What is made anew here is not what the others are to have.
         self.target.restores.check_finished(self.object)?;
-        let own = self.target.extent(self.object).map_err(fault)?;
+        let mut own = self.target.extent(self.object).map_err(fault)?;
         self.answer.exists = own.0;
         let (mut have, mut is_anywhere) = (Vec::new(), false);
         for other in self.others.clone() {
@@ -137,12 +137,24 @@ impl Comparison<'_> {
                 continue;
             }
             self.check_even()?;
+            if own.0
+                && theirs.length > own.1
+                && self.service.get_end_back(self.key, self.target, self.object)?
+            {
+                let last = own.1 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+                self.note(last, self.key.0, DAMAGED, true);
+                own = self.target.extent(self.object).map_err(fault)?;
+                if theirs.length == own.1 {
+                    continue;
+                }
+            }
             if own.0 && !is_there {
                 self.service.say_missing(other, self.object);
                 self.note(0, other, MISSING, false);
             } else if own.0 {
                 let is_cut = self.may_replace && theirs.length > own.1;
                 if is_cut {
+                    DataService::check_end(self.target, self.object)?;
                     let object = Some(even::address(self.object));
                     let cut = proto::TruncateObjectRequest { object, length: own.1, must_exist: false };
                     self.send(other, Change::new(Body::Truncate(cut)))?;

@@ -151,6 +151,10 @@ impl DataService {
         let exists = self.check_none_lost(key, target, touched.object, &self.all_uneven(key, touched))?;
         let object = Some(address(touched.object));
         let (objects, must_exist) = (vec![address(touched.object)], false);
+        if exists {
+            // Where no other copy is good it is as long as it is.
+            let _ = self.get_end_back(key, target, touched.object);
+        }
         let state = target.stat(touched.object).map_err(fault)?;
         target.restores.check_finished(touched.object)?;
         if state.exists != exists {

@@ -222,6 +222,7 @@ impl DataService {
             self.send_one(key, leads_since, other, &Change::new(Body::Write(make)))?;
         }
         if theirs.length > own.length {
+            Self::check_end(target, object)?;
             let (length, object) = (own.length, address());
             let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
             self.send_one(key, leads_since, other, &Change::new(Body::Truncate(cut)))?;

@@ -185,7 +185,10 @@ impl DataService {
         let present = target.extent(object).map_err(fault)?.1.saturating_sub(offset).min(BLOCK);
         let mut unknown = None;
         for other in self.view(key)?.others.iter().filter(|other| Some(**other) != except) {
-            match self.read_of(*other, object, offset..offset + present) {
+            let read = self
+                .length_of(key, *other, object, offset, present)
+                .and_then(|length| self.read_of(*other, object, offset..offset + length));
+            match read {
                 Ok(Some(good)) => {
                     target.restore_block(object, offset, &good, None).map_err(fault)?;
                     return Ok(true);
@@ -195,6 +198,44 @@ impl DataService {
             }
         }
         unknown.map_or(Ok(false), Err)
+    }
+
+    /// How long a damaged block is, of which there are `present` bytes here: where that is the last one here, and is
+    /// longer at a member, it was cut.
+    fn length_of(
+        &self,
+        key: Key,
+        other: TargetId,
+        object: ObjectId,
+        offset: u64,
+        present: u64,
+    ) -> Result<u64, Fault> {
+        if present == BLOCK {
+            return Ok(present);
+        }
+        let theirs = self.ask_blocks(key, other, object, 0..0)?.length.saturating_sub(offset);
+        // One that goes on behind the block is longer by more than was cut off here.
+        Ok(if theirs > BLOCK { present } else { theirs.max(present) })
+    }
+
+    /// Repairs the last block here, which the caller has locked with all of the object as the primary, where it is
+    /// damaged: it may have been cut. True: it was damaged, and is as the others' now.
+    pub(super) fn get_end_back(&self, key: Key, target: &Target, object: ObjectId) -> Result<bool, Fault> {
+        if Self::check_end(target, object).is_ok() {
+            return Ok(false);
+        }
+        let length = target.extent(object).map_err(fault)?.1;
+        self.repaired_blocks(key, target, object, length / BLOCK * BLOCK..length, None)?;
+        Ok(Self::check_end(target, object).is_ok())
+    }
+
+    /// Refuses to take the length here for that of the object where its last block is damaged: it may have been cut.
+    pub(super) fn check_end(target: &Target, object: ObjectId) -> Result<(), Fault> {
+        let length = target.extent(object).map_err(fault)?.1;
+        match sound_blocks(target, object, length / BLOCK * BLOCK..length)?.contains(&None) {
+            true => Err(unknown_end(object)),
+            false => Ok(()),
+        }
     }
 
     /// Bytes of another member's copy, at most those of a request; `None`: it is damaged there, or shorter.
@@ -550,6 +591,11 @@ fn has_more(of: &proto::ObjectRangesResponse, sent: &[Range<u64>]) -> bool {
 
 pub(super) fn being_made_anew(object: ObjectId, target: TargetId) -> Fault {
     let text = format!("object {object}: {target} has lost it, and makes it anew from another copy");
+    Fault::new(Code::Unavailable, text)
+}
+
+fn unknown_end(object: ObjectId) -> Fault {
+    let text = format!("object {object}: its last block is damaged here, and other copies are longer");
     Fault::new(Code::Unavailable, text)
 }
 

@@ -84,6 +84,12 @@ pub(crate) fn begin_anew(disk: &dyn Disk, kept_from: u64) -> io::Result<()> {
     write(disk, &lines(disk, kept_from))
 }
 
+/// What processes before this one have answered is there for all that is known, and may have rotted.
+pub(crate) fn doubt(disk: &dyn Disk, process: u64) -> io::Result<()> {
+    let is_kept = read(disk)?.starts_with(&line(disk));
+    if is_kept { write(disk, &lines(disk, process)) } else { Ok(()) }
+}
+
 /// A boot id of 16 hexadecimal digits is all that earlier programs read.
 fn lines(disk: &dyn Disk, kept_from: u64) -> String {
     format!("{}{kept_from}\n", line(disk))

@@ -14,6 +14,7 @@ use crate::error::OpenError;
 use crate::health::damage::Damage;
 use crate::health::restore::Restores;
 use crate::health::scrub::Scrub;
+use crate::health::suspect::SuspectBytes;
 use crate::health::sweep::Sweep;
 use crate::latest::Latest;
 use crate::object::attempts::Attempts;
@@ -55,7 +56,9 @@ pub(crate) struct Target {
     /// So is whatever its processes from this number on have answered; 0: not known.
     kept_from: AtomicU64,
     /// Taken for each decision what BOOT says, with the writing.
-    noting: Mutex<()>,
+    noting: Mutex<Noting>,
+    /// The number of this process among those of the target.
+    process: u64,
     /// Placement groups of which files were removed beneath the server and let go of.
     pub(super) lost_names: Mutex<BTreeSet<GroupId>>,
     /// It began empty in the place of a lost one, or its last process left an object that is not whole; its groups may
@@ -84,6 +87,9 @@ pub(crate) struct Target {
     pub(crate) is_writing_back: Arc<AtomicBool>,
     pub(crate) waits: Waits,
     pub(crate) sweep: Mutex<Sweep>,
+    /// Held by the one that sweeps a group before its turn.
+    pub(crate) sweeping_group: Mutex<()>,
+    pub(crate) suspect: SuspectBytes,
     pub(crate) scrub: Scrub,
     /// When the present epoch was first seen with writes; 0: it has none.
     pub(crate) dirty_since_ns: AtomicU64,
@@ -99,6 +105,13 @@ pub(crate) struct Target {
     lock: Mutex<Option<Arc<dyn DiskFile>>>,
     /// Held while TARGET is written.
     storing_identity: Mutex<()>,
+}
+
+/// What this process has noted in BOOT.
+#[derive(Default)]
+struct Noting {
+    /// The next process may hold bytes for right that have rotted.
+    has_suspect: bool,
 }
 
 impl Target {
@@ -132,11 +145,27 @@ impl Target {
         Ok(())
     }
 
+    /// Bytes of a group are taken for right as they were found after an unclean stop. The next process would not find
+    /// them again: it is compared whole where its group has not compared this one by then.
+    pub(crate) fn note_suspect(&self) -> Result<(), Fault> {
+        let noted = {
+            let mut noting = self.noting.lock();
+            let noted = if noting.has_suspect { Ok(()) } else { boot::doubt(&*self.disk, self.process) };
+            noting.has_suspect |= noted.is_ok();
+            noted
+        };
+        // Where the target fails that is noted, too.
+        noted.map_err(|error| self.write_fault(boot::FILE, &error))
+    }
+
     /// All objects that were being made anew are whole.
     pub(crate) fn end_objects(&self) -> Result<(), Fault> {
-        let _noting = self.noting.lock();
+        let noting = self.noting.lock();
         let noted = match (self.kept_power(), self.kept_from.load(Ordering::Acquire)) {
-            (true, kept_from) => boot::begin_anew(&*self.disk, kept_from),
+            (true, kept_from) => {
+                let kept_from = if noting.has_suspect { self.process } else { kept_from };
+                boot::begin_anew(&*self.disk, kept_from)
+            }
             (false, _) => boot::begin_lost(&*self.disk),
         };
         noted.map_err(|error| self.write_fault(boot::FILE, &error))
@@ -213,6 +242,7 @@ impl Target {
             kept_power: AtomicBool::new(start.kept_power),
             kept_from: AtomicU64::new(start.kept_from),
             noting: Mutex::default(),
+            process: next,
             lost_names: Mutex::default(),
             must_not_lead: AtomicBool::new(start.must_not_lead),
             is_retired: AtomicBool::new(false),
@@ -226,6 +256,8 @@ impl Target {
             room,
             damage: Damage::default(),
             restores: Restores::default(),
+            sweeping_group: Mutex::default(),
+            suspect: SuspectBytes::default(),
             freezes,
             attempts: Attempts::default(),
             latest_of_groups: OnceLock::new(),

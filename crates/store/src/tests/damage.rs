@@ -2,6 +2,7 @@
 
 use super::{CHUNK, Rig, address, data_path, pattern};
 use vazao_disk::Disk;
+use vazao_model::{GroupId, InodeId, ObjectId};
 use vazao_wire::{op, proto};
 
 /// Corrupt blocks and missing objects, as the cluster is told.
@@ -84,4 +85,26 @@ fn a_chunk_that_cannot_be_opened_counts_and_the_whole_range_of_places_is_looked_
         rig.service.tick();
     }
     assert_eq!(counts(&rig).1, 0);
+}
+
+/// What the first process after a kill took for right the next one does not find again: it is compared whole, unless
+/// the group has compared it meanwhile.
+#[test]
+fn what_was_taken_for_right_after_a_kill_is_in_doubt_in_the_next_process() {
+    let mut rig = rig();
+    let from = |rig: &Rig| rig.service.targets[0].kept_from();
+    let first = from(&rig);
+    let object = ObjectId { inode: InodeId(1), generation: 1, slot: 0, group: GroupId(0) };
+    rig.service.targets[0].take_for_right(object, 0, 0..10).expect("noted");
+    rig.restart();
+    assert_eq!(from(&rig), first, "one that has no copies");
+    let object = ObjectId { group: GroupId(GroupId::FIRST), ..object };
+    rig.service.targets[0].take_for_right(object, 0, 0..10).expect("noted");
+    assert_eq!(from(&rig), first, "this one says what it is");
+    rig.service.targets[0].end_objects().expect("noted");
+    rig.restart();
+    let next = from(&rig);
+    assert!(next > first, "{next}");
+    rig.restart();
+    assert_eq!(from(&rig), next, "nothing since");
 }

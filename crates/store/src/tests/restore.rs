@@ -7,6 +7,7 @@ use crate::object::Stop;
 use crate::replication::{own_blocks, sound_blocks};
 use crate::service::{DataService, fault};
 use std::sync::Arc;
+use vazao_disk::{Disk, Open};
 use vazao_model::checksum::crc32c;
 use vazao_model::{Code, InodeId, ObjectId};
 use vazao_wire::{op, proto};
@@ -74,10 +75,25 @@ fn bytes_that_are_not_all_of_the_block_replace_nothing() {
     let rig = rig();
     let last = CHUNK + BLOCK;
     rig.disk.corrupt(&data_path(1, 1), 65_536 + 5, 0x10).expect("is there");
-    for bytes in [&block(last)[..700], &pattern(1, 65_536)] {
-        assert_eq!(restore(&rig, last, bytes).expect_err("other ends").code, Code::Unavailable);
-    }
+    assert_eq!(restore(&rig, last, &block(last)[..700]).expect_err("other ends").code, Code::Unavailable);
     assert_eq!(rig.read(1, last, 10).expect_err("still damaged").code, Code::Corrupt);
+}
+
+#[test]
+fn a_last_block_that_is_damaged_may_have_been_cut_and_is_as_long_as_the_good_one_again() {
+    let mut rig = rig();
+    let last = CHUNK + BLOCK;
+    let (whole, length) = (block(last), block(last).len() as u64);
+    let data = rig.disk.open(&data_path(1, 1), Open::Existing).expect("is there");
+    data.set_length(BLOCK + length - 7).expect("is cut");
+    rig.service.close();
+    rig.restart();
+    assert_eq!(rig.read(1, last, 10).expect_err("damaged").code, Code::Corrupt);
+    assert!(restore(&rig, last, &whole).expect("repairs"));
+    assert_eq!(rig.read_all(1).expect("reads"), Some(pattern(1, LENGTH)));
+    rig.service.close();
+    rig.restart();
+    assert_eq!(rig.read_all(1).expect("reads"), Some(pattern(1, LENGTH)), "it lasts");
 }
 
 #[test]

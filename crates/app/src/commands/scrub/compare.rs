@@ -204,7 +204,8 @@ impl Comparing<'_> {
     fn finish(self, output: &mut Output) -> Outcome {
         let total = &self.total;
         let found = total.damaged + total.differing + total.missing;
-        let is_equal = found == total.repaired && total.failed == 0 && !self.stop.is_asked();
+        let is_whole = total.failed == 0 && total.lagging.is_empty() && !self.stop.is_asked();
+        let is_equal = found == total.repaired && is_whole;
         if output.json {
             output.value(&json!({
                 "files": total.files,
@@ -249,8 +250,12 @@ impl Total {
         let found = self.damaged + self.differing + self.missing;
         let places = format::count(found, "place was not", "places were not");
         let end = match (is_equal, found) {
+            (true, 0) if self.objects == 0 => "there are no copies of them".to_owned(),
             (true, 0) => "all copies are equal".to_owned(),
             (true, _) => format!("{places} equal and repaired; all copies are equal now"),
+            (false, 0) if self.failed == 0 => {
+                "what was compared is equal; compare the rest again later".to_owned()
+            }
             (false, 0) => "not all of it could be compared".to_owned(),
             (false, _) => format!("{places} equal, {} of them repaired", self.repaired),
         };

@@ -4,8 +4,8 @@ use super::progress::{self, Lacking};
 use super::troubles::Trouble;
 use crate::format;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use vazao_model::{ClusterMap, GroupAway, TargetId};
+use std::collections::{BTreeMap, BTreeSet};
+use vazao_model::{ClusterMap, GroupAway, NodeState, TargetId};
 
 /// Lost targets that are named; of a large cluster there may be many.
 const NAMED_MAX: usize = 4;
@@ -35,6 +35,20 @@ fn lacking<'a>(map: &'a ClusterMap, short: &[&GroupAway]) -> BTreeMap<TargetId, 
         }
     }
     lacking
+}
+
+/// Targets that have the only whole copies of groups, and cannot be asked; and how many groups that are.
+fn unreachable(map: &ClusterMap, short: &[&GroupAway]) -> (usize, BTreeSet<TargetId>) {
+    let is_gone = |id: &TargetId| {
+        map.target(*id).is_some_and(|target| {
+            let is_up = map.node(target.node).is_some_and(|node| node.state == NodeState::Up);
+            !is_up || !target.state.is_readable() || target.is_unreported
+        })
+    };
+    let members = short.iter().map(|away| map.members(away.id));
+    let gone: Vec<Vec<TargetId>> =
+        members.filter(|members| !members.is_empty() && members.iter().all(is_gone)).collect();
+    (gone.len(), gone.into_iter().flatten().collect())
 }
 
 /// What is said of the targets that groups lack, each in a sentence.
@@ -78,6 +92,16 @@ pub(super) fn trouble(map: &ClusterMap) -> Option<Trouble> {
     );
     let meanwhile =
         "their files are read and written with the copies that are left, and new files go to other groups";
+    let (groups, targets) = unreachable(map, &short);
+    if groups > 0 {
+        let names: Vec<String> = targets.iter().map(ToString::to_string).collect();
+        let names = names.join(", ");
+        let remedy = format!(
+            "files in {groups} of them are neither read nor written until {names} is back: no other target has all \
+             that was written; bring it back first (`vazao target replace` names what would be lost without it)"
+        );
+        return Some(Trouble { thing: "copies:".to_owned(), what, remedy });
+    }
     let remedy = match lacking(map, &short).values().all(|it| it.is_back) {
         true => format!("{meanwhile}; nothing has to be done"),
         false => {
@@ -184,6 +208,21 @@ mod tests {
         assert!(found.remedy.ends_with("nothing has to be done"), "{}", found.remedy);
         map.nodes[0].silent_ms = 6000;
         assert!(trouble(&map).expect("copies lack").what.contains("t2 lost 00:00:09 ago"));
+    }
+
+    /// "Nothing has to be done" was said of files that could not be read, as one target that lacked a part was back.
+    #[test]
+    fn a_target_that_is_away_with_the_only_whole_copies_is_named() {
+        let mut map = map(&[(0, &[2], &[(1, 5000)]), (1, &[1], &[(2, 9000)])]);
+        let node = |id, state| Node { id: NodeId(id), state, ..Default::default() };
+        map.nodes = vec![node(1, NodeState::Up), node(2, NodeState::Silent)];
+        let target = |id| Target { id: TargetId(id), node: NodeId(id), ..Default::default() };
+        map.targets = vec![target(1), target(2)];
+        let remedy = trouble(&map).expect("copies lack").remedy;
+        assert!(remedy.starts_with("files in 1 of them are neither read nor written until t2"), "{remedy}");
+        map.nodes[1].state = NodeState::Up;
+        let remedy = trouble(&map).expect("copies lack").remedy;
+        assert!(remedy.ends_with("nothing has to be done"), "{remedy}");
     }
 
     #[test]
