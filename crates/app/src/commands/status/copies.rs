@@ -98,7 +98,7 @@ pub(super) fn trouble(map: &ClusterMap) -> Option<Trouble> {
         let names = names.join(", ");
         let remedy = format!(
             "files in {groups} of them are neither read nor written until {names} is back: no other target has all \
-             that was written; bring it back first (`vazao target replace` names what would be lost without it)"
+             that was written; bring it back first; if it is lost, `vazao target files TARGET --lost` lists what has no copy without it"
         );
         return Some(Trouble { thing: "copies:".to_owned(), what, remedy });
     }
