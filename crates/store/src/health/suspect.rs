@@ -22,6 +22,8 @@ struct OfGroup {
     is_too_much: bool,
     /// None was added since they were asked for.
     is_told: bool,
+    /// Everything is compared: each chunk is opened before.
+    is_whole: bool,
 }
 
 impl SuspectBytes {
@@ -42,17 +44,22 @@ impl SuspectBytes {
     pub(crate) fn tell(&self, group: GroupId) -> Option<Vec<(ObjectId, Range<u64>)>> {
         match self.0.lock().get_mut(&group) {
             Some(known) => {
-                known.is_told = true;
+                (known.is_told, known.is_whole) = (true, known.is_too_much);
                 (!known.is_too_much).then(|| known.ranges.clone())
             }
             None => Some(Vec::new()),
         }
     }
 
+    /// Everything of the group is compared from now on, whatever is added meanwhile.
+    pub(crate) fn compare_whole(&self, group: GroupId) {
+        self.0.lock().entry(group).or_default().is_whole = true;
+    }
+
     /// Those that were told have been compared. False: others have been added since.
     pub(crate) fn forget(&self, group: GroupId) -> bool {
         let mut groups = self.0.lock();
-        let is_told = groups.get(&group).is_none_or(|known| known.is_told);
+        let is_told = groups.get(&group).is_none_or(|known| known.is_told || known.is_whole);
         if is_told {
             groups.remove(&group);
         }
@@ -92,5 +99,20 @@ mod tests {
         assert!(!suspect.forget(GroupId(7)));
         assert_eq!(suspect.tell(GroupId(7)).map(|told| told.len()), Some(2));
         assert!(suspect.forget(GroupId(7)) && suspect.forget(GroupId(8)));
+    }
+
+    /// A group was compared whole twice after a loss of power: what is found torn as it is compared is compared.
+    #[test]
+    fn what_is_added_while_everything_is_compared_is_compared() {
+        let suspect = SuspectBytes::default();
+        suspect.compare_whole(GroupId(7));
+        suspect.add(object(7), 0..10);
+        assert!(suspect.forget(GroupId(7)));
+        suspect.add(object(7), 0..10);
+        assert!(!suspect.forget(GroupId(7)), "that was the comparison before");
+        suspect.compare_whole(GroupId(7));
+        assert!(suspect.tell(GroupId(7)).is_some());
+        suspect.add(object(7), 20..30);
+        assert!(!suspect.forget(GroupId(7)), "it began anew, with what was told");
     }
 }

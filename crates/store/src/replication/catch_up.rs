@@ -508,16 +508,18 @@ impl DataService {
                 target.forget_unnamed(group);
                 target.forget_freezes(group).map_err(fault)?;
                 let forgets = self.options.defect == Some(Defect::ForgottenPower);
-                return match target.has_lost_names(group) {
-                    true => Ok(proto::CatchUpResponse::default()),
-                    false if forgets => Ok(proto::CatchUpResponse { kept_from: 1, suspect: Vec::new() }),
-                    false => kept(target, group),
-                };
+                let lost = target.has_lost_names(group);
+                if lost || forgets {
+                    target.suspect.compare_whole(group);
+                    let kept_from = u64::from(!lost);
+                    return Ok(proto::CatchUpResponse { kept_from, suspect: Vec::new() });
+                }
+                return kept(target, group);
             }
             HAS_ALL if other == key.0 => {
                 target.keep_gone(group, &request.gone).map_err(fault)?;
                 target.has_all(group);
-                if target.kept_from() != 0 && !target.suspect.forget(group) {
+                if !target.suspect.forget(group) {
                     let text = format!("placement group {group}: {other} has to be compared in more bytes");
                     return Err(Fault::new(Code::Unavailable, text));
                 }
@@ -546,6 +548,7 @@ impl DataService {
 /// Since which of its processes a target has kept everything of a group, as far as that is known.
 fn kept(target: &Target, group: GroupId) -> Result<proto::CatchUpResponse, Fault> {
     if target.kept_from() == 0 {
+        target.suspect.compare_whole(group);
         return Ok(proto::CatchUpResponse::default());
     }
     target.sweep_group(group)?;
