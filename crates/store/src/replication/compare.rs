@@ -14,7 +14,6 @@ use crate::service::{DataService, fault};
 use crate::targets::Target;
 use std::ops::Range;
 use std::sync::Arc;
-use vazao_model::cluster::membership::Standing;
 use vazao_model::limits::BLOCK_BYTES;
 use vazao_model::{Code, ObjectId, TargetId};
 use vazao_wire::op::ReportDamage;
@@ -74,14 +73,9 @@ impl DataService {
         self.take_over(key, deadline_ns)?;
         // What is known to be uneven is no finding.
         self.even_out_known(key, deadline_ns)?;
-        let record = self.leases.record(key);
-        let lags = |member: &&vazao_model::cluster::membership::Member| {
-            matches!(member.standing, Standing::Lagging { .. }) && !view.others.contains(&member.target)
-        };
-        let lagging = record.iter().flat_map(|record| record.members.iter().filter(lags));
         let answer = proto::CompareCopiesResponse {
             members: std::iter::once(key.0).chain(view.others.iter().copied()).map(|it| it.0).collect(),
-            lagging: lagging.map(|member| member.target.0).collect(),
+            lagging: view.lagging.iter().map(|(target, _)| target.0).collect(),
             ..Default::default()
         };
         let (others, may_replace) = (view.others, request.repair);
