@@ -298,6 +298,13 @@ impl Leases {
         })
     }
 
+    /// Whether a member of this server counts by the record.
+    pub(crate) fn counts(&self, (target, group): (TargetId, GroupId)) -> bool {
+        let held = self.held.lock();
+        let record = held.states.get(&(target, group)).and_then(MemberState::record);
+        record.is_some_and(|record| record.current().any(|member| member.target == target))
+    }
+
     /// The member of this server in a group, current or not.
     pub(crate) fn member(&self, group: GroupId) -> Option<TargetId> {
         let held = self.held.lock();

@@ -380,15 +380,16 @@ impl DataService {
     }
 
     fn compare(&self, call: Call, request: &Request<'_>, responder: &mut dyn Responder) -> Result<(), Fault> {
-        let proto::CompareBlocksRequest { object, offset, length } = decode(request)?;
+        let proto::CompareBlocksRequest { object, offset, length, with_bytes } = decode(request)?;
         let (target, id) = self.target_of(object.as_ref())?;
         ops::read::check(id, offset, length)?;
         if self.duty(object.as_ref(), Vec::new)? != Duty::Follow {
             return Err(Fault::new(Code::BadRequest, format!("object {id}: only members compare")));
         }
         self.defer(call, target, length as usize, responder, move |target| {
-            let compared = DataService::compare_blocks(target, id, offset..offset + u64::from(length))?;
-            Ok((compared.encode_to_vec(), Vec::new()))
+            let range = offset..offset + u64::from(length);
+            let (compared, bytes) = DataService::compare_blocks(target, id, range, with_bytes)?;
+            Ok((compared.encode_to_vec(), bytes))
         })
     }
 

@@ -13,6 +13,7 @@ use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use vazao_meter::Cause;
 use vazao_model::checksum::{crc32c, piece_count, piece_lengths};
 use vazao_model::limits::BLOCK_BYTES;
@@ -25,6 +26,10 @@ const SEGMENT_BYTES: usize = 4 << 20;
 
 /// A reader that found damage waits this long for its report to be taken.
 const REPORT_NS_MAX: u64 = 1_000_000_000;
+
+/// How long a read of damage waits for it to be repaired from another copy, and between two looks.
+const REPAIR_NS_MAX: u64 = 6_000_000_000;
+const REPAIR_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a read waits to hear what another client has changed: without a metadata service what was known before can
 /// still be read.
@@ -339,8 +344,9 @@ fn arrive(open: &OpenInode, view: &View, mut fetch: Fetch) -> std::result::Resul
     })
 }
 
-/// Copies bytes at file offset `offset` out of a source, once they have arrived and been verified. Where each copy has
-/// damage, in other blocks, each block is read from one that has it whole.
+/// Copies bytes at file offset `offset` out of a source, once they have arrived and been verified. Where each copy that
+/// is read has damage, in other blocks, each block is read from one that has it whole; one that none has is waited for
+/// for a while: it may be repaired from a copy that is not read.
 pub(super) fn copy(
     open: &OpenInode,
     view: &View,
@@ -351,10 +357,28 @@ pub(super) fn copy(
     match copy_at_once(open, view, source, offset, buffer) {
         Err(Trouble::Failed(error)) if error.code == Code::Corrupt && has_copies(open, view, offset) => {
             let mut at = offset;
+            let clock = &open.core.context.clock;
             for piece in pieces(offset, buffer) {
                 let end = at + piece.len() as u64;
-                let mut own = Source::Flying(fetch(open, view, at..end)?);
-                copy_at_once(open, view, &mut own, at, piece)?;
+                let until_ns = view.deadline_ns.min(clock.now_ns().saturating_add(REPAIR_NS_MAX));
+                let mut damage = None;
+                loop {
+                    let mut own = Source::Flying(fetch(open, view, at..end)?);
+                    match copy_at_once(open, view, &mut own, at, piece) {
+                        Err(Trouble::Failed(error))
+                            if error.code == Code::Corrupt && clock.now_ns() < until_ns =>
+                        {
+                            damage = Some(error);
+                            clock.sleep(REPAIR_PAUSE);
+                        }
+                        Ok(()) => break,
+                        // The time was up just then.
+                        Err(Trouble::Failed(error)) if error.code == Code::Timeout => {
+                            return Err(damage.unwrap_or(error).into());
+                        }
+                        Err(trouble) => return Err(trouble),
+                    }
+                }
                 at = end;
             }
             Ok(())
@@ -370,13 +394,11 @@ fn pieces(offset: u64, buffer: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
     std::iter::once(first).chain(others.chunks_mut(BLOCK_BYTES))
 }
 
-/// Whether the object with these bytes of a file lies on several members.
+/// Whether the object with these bytes of a file is to have copies on several members.
 fn has_copies(open: &OpenInode, view: &View, offset: u64) -> bool {
     let (slot, _) = view.layout.distribution.locate(offset, view.layout.width());
-    let object = object_address(open.id.0, &view.layout, slot);
-    object.is_some_and(|object| {
-        open.core.servers.members(addressed(&object)).is_some_and(|members| members.len() > 1)
-    })
+    object_address(open.id.0, &view.layout, slot)
+        .is_some_and(|object| open.core.servers.members(addressed(&object)).is_some())
 }
 
 fn copy_at_once(

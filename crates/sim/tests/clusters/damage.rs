@@ -42,7 +42,11 @@ pub(crate) struct Rig {
 
 /// A file of one object with so many copies.
 pub(crate) fn rig(copies: u32) -> Rig {
-    let options = ClusterOptions { seed: 3, data_servers: copies as usize, down_ms_max: 100 };
+    rig_of(copies, 3)
+}
+
+pub(crate) fn rig_of(copies: u32, seed: u64) -> Rig {
+    let options = ClusterOptions { seed, data_servers: copies as usize, down_ms_max: 100 };
     let cluster = Cluster::new(options);
     cluster.clock().tick_for_leases();
     cluster.clock().sleep(Duration::from_secs(6));
@@ -68,7 +72,7 @@ impl Rig {
     }
 
     /// Damages a byte of the file on one member.
-    fn rot(&self, member: usize, offset: u64) {
+    pub(crate) fn rot(&self, member: usize, offset: u64) {
         let disk = self.cluster.disk(member);
         let data = files(&disk, "groups", ".data");
         assert_eq!(data.len(), 1, "{data:?}");
@@ -86,7 +90,7 @@ impl Rig {
     }
 
     /// Says that the copy of one member is damaged, as a reader does; what the member says to that.
-    fn report(&self, member: usize, offset: u64, missing: bool) -> bool {
+    pub(crate) fn report(&self, member: usize, offset: u64, missing: bool) -> bool {
         let object = Some(self.address(member));
         let request = proto::ReportDamageRequest { object, offset, missing };
         self.ask::<op::ReportDamage>(member, &request).damaged
@@ -115,7 +119,7 @@ impl Rig {
         is_whole.then(|| bytes.to_vec())
     }
 
-    fn read(&self) -> Vec<u8> {
+    pub(crate) fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0; LENGTH];
         let count = self.file.read_at(&mut bytes, 0).expect("one copy is good");
         assert_eq!(count, LENGTH);
@@ -127,7 +131,7 @@ impl Rig {
     }
 
     /// Damaged, missing and repaired, as the metadata service is told of a target.
-    fn told(&self, member: usize) -> (u64, u64, u64) {
+    pub(crate) fn told(&self, member: usize) -> (u64, u64, u64) {
         let map = self.client.refresh_map().expect("fair weather");
         let target = map.target(TargetId(member as u32)).expect("it is known");
         (target.corrupt_blocks, target.missing_objects, target.repaired)
@@ -161,7 +165,7 @@ impl Rig {
     }
 
     /// What was found: member, offset, what, whether it is repaired.
-    fn found(&self, repair: bool) -> Vec<(usize, u64, u32, bool)> {
+    pub(crate) fn found(&self, repair: bool) -> Vec<(usize, u64, u32, bool)> {
         let found = |it: &proto::CopyDifference| (it.target as usize, it.offset, it.what, it.repaired);
         self.compare(repair).differences.iter().map(found).collect()
     }

@@ -23,4 +23,5 @@ mod replaced;
 mod seeds;
 mod short_circuit;
 mod starts;
+mod unusable;
 mod zones;

@@ -26,6 +26,10 @@ const LOOKS_PER_TICK: usize = 8;
 const AGAIN_NS: u64 = 1_000_000_000;
 const AGAIN_NS_MAX: u64 = 64 * AGAIN_NS;
 
+/// Where no other member could be asked: they agree on an epoch soon, or connect.
+const BRIEFLY_NS: u64 = 100_000_000;
+const BRIEFLY_NS_MAX: u64 = 2_000_000_000;
+
 /// What to do, where no other copy is good.
 pub(crate) const REMEDY: &str = "; restore the file from a copy";
 
@@ -104,24 +108,32 @@ impl Damage {
         self.lock().places.remove(&key);
     }
 
-    /// The next place that is to be repaired from another copy, of objects that `has_copies`.
+    /// The next place that is to be repaired from another copy, of those that may.
     pub(crate) fn next_to_repair(
         &self,
         now_ns: u64,
-        has_copies: impl Fn(ObjectId) -> bool,
+        may_be_repaired: impl Fn(ObjectId, Place) -> bool,
     ) -> Option<(ObjectId, Place)> {
         let mut found = self.lock();
         if found.places.is_empty() {
             return None;
         }
         let is_due = |((object, place), tries): &(&(ObjectId, Place), &Tries)| {
-            !matches!(place, Place::Chunk(_)) && tries.not_before_ns <= now_ns && has_copies(*object)
+            tries.not_before_ns <= now_ns && may_be_repaired(*object, *place)
         };
         let after = found.tried.map_or(Bound::Unbounded, Bound::Excluded);
         let mut later = found.places.range((after, Bound::Unbounded));
         let next = later.find(is_due).or_else(|| found.places.iter().find(is_due)).map(|(key, _)| *key);
         found.tried = next.or(found.tried);
         next
+    }
+
+    /// A place could not be repaired, as no member that may have it could be asked.
+    pub(crate) fn put_off_briefly(&self, key: (ObjectId, Place), now_ns: u64) {
+        if let Some(tries) = self.lock().places.get_mut(&key) {
+            let wait_ns = (BRIEFLY_NS << tries.failed.min(8)).min(BRIEFLY_NS_MAX);
+            *tries = Tries { failed: tries.failed + 1, not_before_ns: now_ns.saturating_add(wait_ns) };
+        }
     }
 
     /// A place could not be repaired now.
@@ -183,7 +195,7 @@ impl Target {
     }
 
     /// Whether a place is damaged at present. Errors: it cannot be told.
-    fn is_damaged(&self, id: ObjectId, place: Place) -> Result<bool, Stop> {
+    pub(crate) fn is_damaged(&self, id: ObjectId, place: Place) -> Result<bool, Stop> {
         let looked = match place {
             Place::Missing => return self.is_missing(id),
             Place::Chunk(chunk) => {

@@ -1,7 +1,8 @@
 //! What keeps stored bytes right: [`damage`] remembers blocks that failed their checksum, [`repair`] puts sums right
-//! that a crash left behind, [`restore`] replaces damaged blocks by those of a good copy, [`scrub`] reads everything on
-//! request, [`sweep`] looks after an unclean stop for what it may have torn, [`suspect`] remembers what was then taken
-//! for right and may be otherwise in another copy.
+//! that a crash left behind, replaces damaged blocks by those of a good copy and keeps what can be kept of files that
+//! were harmed, [`restore`] knows which objects are made anew, [`scrub`] reads everything on request, [`sweep`] looks
+//! after an unclean stop for what it may have torn, [`suspect`] remembers what was then taken for right and may be
+//! otherwise in another copy.
 
 pub(crate) mod damage;
 pub(crate) mod repair;

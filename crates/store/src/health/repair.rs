@@ -1,5 +1,10 @@
 //! Entries made to agree with the data again, where an unclean stop or a failed write may have parted them; and blocks
-//! that rotted replaced by those of a good copy.
+//! that fail them replaced by those of a good copy, or, where there is none, made to fail as all others do.
+//!
+//! A chunk of a placement group's object may have been harmed in another way than in blocks while no server had it. As
+//! it is opened, what its entries still say is kept, so that its blocks can be repaired one by one: a file that was cut
+//! gets zeros in the place of what it has lost; a header that has rotted is made anew, as the file's name says as well
+//! which chunk it is of. Where the entries themselves are gone the object is made anew ([`Target::let_go`]).
 
 use super::damage::Place;
 use super::restore::SoundBlock;
@@ -7,7 +12,7 @@ use crate::object::attempts::Passed;
 use crate::object::names::{self, Part};
 use crate::object::sidecar::{ENTRY_BYTES, Header, REGIONS, entry_at};
 use crate::object::sums;
-use crate::object::{Files, Mode, Stop, blocks, sums_length};
+use crate::object::{Body, Files, Mode, Stop, blocks, sums_length};
 use crate::ops::Segment;
 use crate::targets::Target;
 use std::io;
@@ -61,17 +66,23 @@ impl Target {
     ) -> Result<(), Fault> {
         let path = names::path(id, chunk, Part::Sums);
         if !files.marks.iter().all(|&mark| suspects.is_possible(mark)) {
-            return Err(self.corrupt(id, chunk, Part::Sums, "a mark lies in the future"));
+            // Where something is suspect, nothing says whether this chunk is.
+            if id.group == GroupId(0) || suspects.any() {
+                return Err(self.corrupt(id, chunk, Part::Sums, "a mark lies in the future"));
+            }
+            make_header(self, (id, chunk), files, header, suspects)?;
         }
         let regions: Vec<usize> = (0..REGIONS).filter(|&r| suspects.includes(files.marks[r])).collect();
         let length = files.sums.length().map_err(|e| self.read_fault(&path, &e))?;
         let expected = sums_length(files.length);
         if regions.is_empty() {
-            // The other way round is a file whose end is zeros.
-            return if length > expected {
-                Err(self.corrupt(id, chunk, Part::Data, "the data is shorter than its checksums"))
-            } else {
-                Ok(())
+            return match length > expected {
+                true if id.group == GroupId(0) => {
+                    Err(self.corrupt(id, chunk, Part::Data, "the data is shorter than its checksums"))
+                }
+                true => stand_in_for_end(self, (id, chunk), files, length),
+                // The other way round is a file whose end is zeros.
+                false => Ok(()),
             };
         }
         if length > expected {
@@ -79,7 +90,8 @@ impl Target {
             self.take_for_right(id, chunk, files.length..u64::MAX)?;
             files.sums.set_length(expected).map_err(|e| self.write_fault(&path, &e))?;
         }
-        let last_chunk = header.map_or(0, |h| h.last_chunk);
+        // Without a header all names are looked for, also by the next process where this one gets no further.
+        let last_chunk = header.map_or(if chunk == 0 { u64::MAX } else { 0 }, |h| h.last_chunk);
         let count = regions.len();
         let mut repaired = 0;
         for region in regions {
@@ -169,30 +181,130 @@ impl Target {
         if self.is_sound(id, chunk, files, block)? {
             return Ok(false);
         }
-        let length = good.bytes.len();
-        let here = body.length.saturating_sub(offset).min(BLOCK);
-        // A last block that is damaged may have been cut.
-        let was_cut = (1..BLOCK).contains(&here) && here < length as u64;
-        if here != length as u64 && !was_cut {
+        let start = block * BLOCK;
+        let (here, good_length) = (body.length.saturating_sub(offset).min(BLOCK), good.bytes.len() as u64);
+        let is_last = body.length <= offset + BLOCK;
+        // A last block that is damaged may have been cut, or stand for an end that was.
+        let was_cut = is_last && here > 0 && here < good_length;
+        let stands_in = is_last && here == BLOCK;
+        if here != good_length && !was_cut && !stands_in {
             let text = format!("object {id}: its copies have different ends at the moment");
             return Err(Fault::new(Code::Unavailable, text).into());
         }
         self.check_marked()?;
         let pass = self.enter()?;
-        let segment = Segment { chunk, offset: block * BLOCK, length };
+        if here > good_length {
+            self.mark(id, &mut body, chunk, start..start + here, &pass, Mode::Blocking)?;
+            self.cut_last_block(id, &mut body, chunk, start + good_length)?;
+        }
+        let segment = Segment { chunk, offset: start, length: good.bytes.len() };
         let checksums = [good.checksum];
         self.write_segment(id, &mut body, segment, &checksums, &good.bytes, &pass, Mode::Blocking)?;
-        body.length = body.length.max(offset + length as u64);
+        body.length = body.length.max(offset + good_length);
         self.damage.remove((id, Place::Block(offset / BLOCK)));
         self.restores.count_block();
         tracing::warn!(target_id = self.id().0, object = %id, offset, "a damaged block was repaired from a copy");
         Ok(true)
     }
 
-    fn is_sound(&self, id: ObjectId, chunk: u64, files: &Files, block: u64) -> Result<bool, Stop> {
+    /// Cuts an object within its last block, which is damaged: its entry stays as it is.
+    fn cut_last_block(&self, id: ObjectId, body: &mut Body, chunk: u64, end: u64) -> Result<(), Stop> {
+        if let Some(files) = body.chunks.get_mut(&chunk).and_then(|it| it.files.as_mut()) {
+            let cut = files.data.set_length(end);
+            cut.map_err(|e| self.write_fault(&names::path(id, chunk, Part::Data), &e))?;
+            files.length = end;
+            body.length = chunk * self.chunk_bytes + end;
+        }
+        Ok(())
+    }
+
+    /// Whether these bytes, and zeros up to a whole block, match the checksum of the block at `offset`.
+    pub(crate) fn is_noted(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<bool, Stop> {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking)?;
+        let (chunk, block) = (offset / self.chunk_bytes, offset % self.chunk_bytes / BLOCK);
+        let body = self.open_to_read(&object, chunk..=chunk, Mode::Blocking)?;
+        let Some(files) = body.files(chunk) else { return Ok(false) };
+        let entry = self.entry(id, chunk, files, block)?;
+        // 0 is that of zeros, and of a block of which the entry is gone.
+        Ok(entry != 0 && entry == sums::placed(crc32c(bytes), 0, bytes.len()))
+    }
+
+    /// The entry of the block at `offset`, and how many bytes it has.
+    pub(crate) fn noted(&self, id: ObjectId, offset: u64) -> Result<(u32, u32), Stop> {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking)?;
+        let (chunk, block) = (offset / self.chunk_bytes, offset % self.chunk_bytes / BLOCK);
+        let body = self.open_to_read(&object, chunk..=chunk, Mode::Blocking)?;
+        let entry = body.files(chunk).map_or(Ok(0), |files| self.entry(id, chunk, files, block))?;
+        Ok((entry, body.length.saturating_sub(offset).min(BLOCK) as u32))
+    }
+
+    /// Has the block at `offset`, of so many bytes, fail its checksum, as no copy of it is good: `entry` is the one
+    /// that it has elsewhere. One that matches that is good, and stays so.
+    pub(crate) fn lose_block(
+        &self,
+        id: ObjectId,
+        offset: u64,
+        length: usize,
+        entry: u32,
+        passed: Option<Passed>,
+    ) -> Result<(), Stop> {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking)?;
+        let mut body = object.write(self);
+        passed.map_or(Ok(()), |passed| self.check_passed(passed))?;
+        let (chunk, block) = (offset / self.chunk_bytes, offset % self.chunk_bytes / BLOCK);
+        self.open_chunks(id, &mut body, chunk..=chunk)?;
+        if !body.exists() {
+            return Err(Fault::new(Code::NotFound, format!("object {id}")).into());
+        }
+        let (start, end) = (block * BLOCK, block * BLOCK + length as u64);
+        let here = body.files(chunk).map_or(0, |files| files.length).max(start);
+        let checksum = self.checksum_of(id, &body, chunk, start)?;
+        let is_good = entry != 0 && checksum == entry;
+        self.check_marked()?;
+        let pass = self.enter()?;
+        if here < end && !is_good {
+            let bytes = &NO_DATA[..(end - here) as usize];
+            let segment = Segment { chunk, offset: here, length: bytes.len() };
+            self.write_segment(id, &mut body, segment, &[crc32c(bytes)], bytes, &pass, Mode::Blocking)?;
+            body.length = body.length.max(offset + length as u64);
+        }
+        self.mark(id, &mut body, chunk, start..start + BLOCK, &pass, Mode::Blocking)?;
+        let is_last = body.length <= offset + BLOCK;
+        if !is_good && is_last && body.length > offset + length as u64 {
+            self.cut_last_block(id, &mut body, chunk, end)?;
+        }
+        let right = self.checksum_of(id, &body, chunk, start)?;
+        let entry = if entry == 0 { !right } else { entry };
+        let Some(chunk_state) = body.chunks.get_mut(&chunk) else { return Ok(()) };
+        *chunk_state.dirty.get_mut() = true;
+        let Some(files) = chunk_state.files.as_ref() else { return Ok(()) };
+        let written = files.sums.write_at(&entry.to_le_bytes(), entry_at(block));
+        written.map_err(|e| self.write_fault(&names::path(id, chunk, Part::Sums), &e))?;
+        if entry != right {
+            self.corrupt_block(id, chunk, block);
+        }
+        Ok(())
+    }
+
+    /// The entry that the block at `start` of an open chunk would have by its bytes.
+    fn checksum_of(&self, id: ObjectId, body: &Body, chunk: u64, start: u64) -> Result<u32, Stop> {
+        let Some(files) = body.files(chunk) else { return Ok(0) };
+        let mut bytes = vec![0; files.length.saturating_sub(start).min(BLOCK) as usize];
+        self.read_file(id, chunk, Part::Data, files, &mut bytes, start, Mode::Blocking)?;
+        Ok(sums::placed(crc32c(&bytes), 0, bytes.len()))
+    }
+
+    fn entry(&self, id: ObjectId, chunk: u64, files: &Files, block: u64) -> Result<u32, Stop> {
         let mut entry = [0; ENTRY_BYTES as usize];
         self.read_file(id, chunk, Part::Sums, files, &mut entry, entry_at(block), Mode::Blocking)?;
-        let entry = u32::from_le_bytes(entry);
+        Ok(u32::from_le_bytes(entry))
+    }
+
+    fn is_sound(&self, id: ObjectId, chunk: u64, files: &Files, block: u64) -> Result<bool, Stop> {
+        let entry = self.entry(id, chunk, files, block)?;
         match self.verify_block(id, chunk, files, block, entry, Mode::Blocking, &mut Vec::new()) {
             Ok(()) => Ok(true),
             Err(Stop::Fault(fault)) if fault.code == Code::Corrupt => Ok(false),
@@ -200,6 +312,91 @@ impl Target {
         }
     }
 }
+
+/// Marks of a sidecar whose header has rotted: where nothing is suspect, what the entries say holds.
+fn make_header(
+    target: &Target,
+    (id, chunk): (ObjectId, u64),
+    files: &mut Files,
+    header: Option<Header>,
+    suspects: &Suspects,
+) -> Result<(), Fault> {
+    let path = names::path(id, chunk, Part::Sums);
+    tracing::error!(target_id = target.id().0, file = path, "a header had rotted, and is made anew");
+    let pass = target.enter()?;
+    for mark in files.marks.iter_mut().filter(|mark| !suspects.is_possible(**mark)) {
+        *mark = pass.epoch();
+    }
+    let last_chunk = match (chunk, header) {
+        (0, Some(header)) => header.last_chunk,
+        // It is looked for by its name, and written then.
+        (0, None) => return Ok(()),
+        _ => 0,
+    };
+    let header = Header { object: id, chunk, last_chunk, marks: files.marks };
+    files.sums.write_at(&header.encode(), 0).map_err(|e| target.write_fault(&path, &e))
+}
+
+/// Has something stand for an end that was cut off while no server ran. How long the last block was is not known: it is
+/// whole until it is repaired, so that what is written into a part of it does not pass for all of it.
+fn stand_in_for_end(
+    target: &Target,
+    (id, chunk): (ObjectId, u64),
+    files: &mut Files,
+    sums_length: u64,
+) -> Result<(), Fault> {
+    let path = names::path(id, chunk, Part::Data);
+    let count = sums_length.saturating_sub(entry_at(0)) / ENTRY_BYTES;
+    let length = (count * BLOCK).min(target.chunk_bytes);
+    if length > files.length {
+        tracing::error!(target_id = target.id().0, file = path, "a file was cut while no server had it");
+        files.length = length;
+        let first = chunk.saturating_mul(target.chunk_bytes / BLOCK);
+        for block in lengthen(files).map_err(|e| target.write_fault(&path, &e))? {
+            // Repaired without being read first.
+            target.damage.add(id, Place::Block(first.saturating_add(block)));
+        }
+    }
+    Ok(())
+}
+
+/// Puts bytes in the place of an end that was cut off, in blocks that have an entry, and says in which. They fail their
+/// checksums, also in the next process, as any other damage of blocks does. Holes would pass for zeros with programs
+/// that ask where there is data; and zeros written over zeros would leave an entry that an older copy matches.
+pub(crate) fn lengthen(files: &Files) -> io::Result<Vec<u64>> {
+    let present = files.data.length()?;
+    let mut damaged = Vec::new();
+    if present >= files.length {
+        return Ok(damaged);
+    }
+    files.data.set_length(files.length)?;
+    for block in present / BLOCK..blocks(files.length) {
+        let mut entry = [0; ENTRY_BYTES as usize];
+        files.sums.read_at(&mut entry, entry_at(block))?;
+        if entry != [0; ENTRY_BYTES as usize] {
+            let start = present.max(block * BLOCK);
+            let end = files.length.min((block + 1) * BLOCK);
+            files.data.write_at(&NO_DATA[..(end - start) as usize], start)?;
+            damaged.push(block);
+        }
+    }
+    Ok(damaged)
+}
+
+/// Bytes that no program has written.
+static NO_DATA: [u8; BLOCK_BYTES] = {
+    let mut bytes = [0; BLOCK_BYTES];
+    let (mut at, mut state) = (0, 0x9E37_79B9_u32);
+    while at < BLOCK_BYTES {
+        // Xorshift: never 0.
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        bytes[at] = (state >> 24) as u8 | 1;
+        at += 1;
+    }
+    bytes
+};
 
 /// Entries read and written at once.
 const ENTRIES_AT_ONCE: usize = 1024;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vazao_disk::{DiskFile, Open};
 use vazao_meter::Cause;
 use vazao_model::limits::BLOCK_BYTES;
-use vazao_model::{Code, ObjectId};
+use vazao_model::{Code, GroupId, ObjectId};
 use vazao_wire::service::Fault;
 
 /// Chunks that one object keeps open between requests.
@@ -415,6 +415,14 @@ impl Target {
                 Err(self.corrupt(id, chunk, Part::Sums, &what))
             }
             Found::Absent if suspects.any() => Ok(None),
+            // Of an object with other copies what the entries say can be compared with those.
+            Found::Absent | Found::Damaged
+                if id.group != GroupId(0)
+                    && !suspects.any()
+                    && sums.length().map_err(|e| self.read_fault(&path, &e))? > sidecar::entry_at(0) =>
+            {
+                Ok(None)
+            }
             Found::Absent => Err(self.corrupt(id, chunk, Part::Sums, "the header is missing")),
             Found::Damaged => Err(self.corrupt(id, chunk, Part::Sums, "the header is damaged")),
         }

@@ -3,6 +3,7 @@
 //! A whole block goes out with its stored checksum, unverified: the reader verifies, end to end. A part of a block has
 //! a checksum of its own, which is only worth something when the whole block has been verified here.
 
+use crate::health::repair;
 use crate::object::names::{self, Part};
 use crate::object::sidecar::{ENTRY_BYTES, entry_at};
 use crate::object::sums;
@@ -239,7 +240,7 @@ impl Target {
             if mode == Mode::Fast {
                 return Err(Stop::Wait);
             }
-            lengthen(files).map_err(fault)?;
+            repair::lengthen(files).map_err(fault)?;
             tracing::error!(target_id = self.id().0, object = %id, chunk, "a file was cut beneath the server");
         }
         if let Some(beyond) = buffer.get_mut(count..) {
@@ -247,15 +248,6 @@ impl Target {
         }
         Ok(())
     }
-}
-
-/// Zeros in the place of an end that was cut off beneath the server: they fail their checksums, also in the next
-/// process, as any other damage of blocks does.
-fn lengthen(files: &Files) -> io::Result<()> {
-    if files.data.length()? < files.length {
-        files.data.set_length(files.length)?;
-    }
-    Ok(())
 }
 
 /// The part of `block` that a segment covers.

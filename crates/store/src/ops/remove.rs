@@ -10,7 +10,7 @@ use crate::targets::Target;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use vazao_disk::Open;
-use vazao_model::ObjectId;
+use vazao_model::{Code, ObjectId};
 use vazao_wire::service::Fault;
 
 impl Target {
@@ -66,6 +66,46 @@ impl Target {
         drop(blocking);
         self.cache.release(object);
         Ok(existed)
+    }
+
+    /// Removes the files of an object of which a chunk cannot be used, to make it anew. It is unfinished before any of
+    /// them is gone, also for the next process. Errors: the chunk can be used; no member counts any more that has the
+    /// object, as `is_elsewhere` says, and it may have been changed here alone.
+    pub(crate) fn let_go(
+        &self,
+        id: ObjectId,
+        chunk: u64,
+        is_elsewhere: &dyn Fn() -> bool,
+    ) -> Result<(), Stop> {
+        let was_unfinished = self.restores.check_finished(id).is_err();
+        self.begin_object(id)?;
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking)?;
+        let mut body = object.write(self);
+        let opened = self.open_chunks(id, &mut body, chunk..=chunk);
+        let is_unusable = opened.as_ref().is_err_and(|fault| fault.code == Code::Corrupt);
+        let begun = match is_unusable && is_elsewhere() {
+            true => self.chunks_to_remove(id).and_then(|chunks| Ok((chunks, self.enter_to_remove()?))),
+            false => opened
+                .and_then(|()| Err(Fault::new(Code::Unavailable, format!("object {id} can be used by now")))),
+        };
+        let (chunks, _pass) = begun.inspect_err(|_| {
+            if !was_unfinished {
+                self.restores.end_object(id);
+            }
+        })?;
+        body.forget();
+        self.damage.forget(id);
+        self.note_missing(id);
+        for &chunk in chunks.iter().rev() {
+            if chunk == 0 && chunks.len() > 1 {
+                // While it is there, the others are found.
+                self.sync_directory(Bucket::of(id))?;
+            }
+            self.remove_chunk(id, chunk)?;
+        }
+        tracing::warn!(target_id = self.id().0, object = %id, chunk, "an object that cannot be used is made anew");
+        Ok(self.sync_directory(Bucket::of(id))?)
     }
 
     /// The chunks of an object that may be in any condition, in ascending order.

@@ -379,12 +379,16 @@ impl DataService {
     ) -> Result<(Option<Vec<u8>>, u64), Fault> {
         let target = self.target(key.0.0)?;
         let page = target.list(cookie, PAGE, Some(key.1)).map_err(fault)?;
-        let mut sent_bytes = 0;
+        let (mut sent_bytes, mut damage) = (0, None);
         for object in objects_of(key, &page) {
             let mut all = Touched { object, ranges: vec![WHOLE] };
-            sent_bytes += self.compare_object(key, other, target, &mut all)?;
+            match self.compare_object(key, other, target, &mut all) {
+                // A file of it cannot be used; where that is the member's, it lets go of it.
+                Err(fault) if fault.code == Code::Corrupt => damage = Some(fault),
+                sent => sent_bytes += sent?,
+            }
         }
-        Ok((next_cookie(page), sent_bytes))
+        damage.map_or(Ok((next_cookie(page), sent_bytes)), Err)
     }
 
     /// Has a member that has everything count, in the order that the rule of members demands.

@@ -121,7 +121,15 @@ impl Comparison<'_> {
         self.answer.exists = own.0;
         let (mut have, mut is_anywhere) = (Vec::new(), false);
         for other in self.others.clone() {
-            let theirs = self.service.ask_blocks(self.key, other, self.object, 0..0)?;
+            let theirs = match self.service.ask_blocks(self.key, other, self.object, 0..0) {
+                // A file there that cannot be used at all. The member makes it anew.
+                Err(fault) if fault.code == Code::Corrupt => {
+                    is_anywhere = true;
+                    self.note(0, other, DAMAGED, false);
+                    continue;
+                }
+                theirs => theirs?,
+            };
             let is_there = theirs.exists && !theirs.unfinished;
             is_anywhere |= theirs.exists;
             if is_there {
@@ -132,11 +140,10 @@ impl Comparison<'_> {
             }
             self.check_even()?;
             if own.0
-                && theirs.length > own.1
+                && theirs.length != own.1
                 && self.service.get_end_back(self.key, self.target, self.object)?
             {
-                let last = own.1 / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
-                self.note(last, self.key.0, DAMAGED, true);
+                self.note(super::restore::last_block(own.1).start, self.key.0, DAMAGED, true);
                 own = self.target.extent(self.object).map_err(fault)?;
                 if theirs.length == own.1 {
                     continue;
@@ -147,8 +154,12 @@ impl Comparison<'_> {
                 self.note(0, other, MISSING, false);
             } else if own.0 {
                 let is_cut = self.may_replace && theirs.length > own.1;
+                if is_cut && DataService::check_end(self.target, self.object).is_err() {
+                    // How long it is no copy says.
+                    self.note(super::restore::last_block(own.1).start, self.key.0, DAMAGED, false);
+                    continue;
+                }
                 if is_cut {
-                    DataService::check_end(self.target, self.object)?;
                     let object = Some(even::address(self.object));
                     let cut = proto::TruncateObjectRequest { object, length: own.1, must_exist: false };
                     self.send(other, Change::new(Body::Truncate(cut)))?;
@@ -189,7 +200,7 @@ impl Comparison<'_> {
         for other in self.others.clone() {
             let told = self.service.ask_blocks(self.key, other, self.object, piece.clone())?;
             if !told.exists || told.unfinished {
-                return Err(super::restore::being_made_anew(self.object, other));
+                return Err(super::missing::being_made_anew(self.object, other));
             }
             theirs.push((other, told.hashes));
         }
@@ -287,7 +298,7 @@ impl DataService {
     pub(super) fn say_missing(&self, other: TargetId, object: ObjectId) {
         let Ok((transport, server)) = self.way_to(other) else { return };
         let object = Some(even::address(object));
-        let request = proto::ReportDamageRequest { object, offset: 0, missing: true };
+        let request = proto::ReportDamageRequest { object, missing: true, ..Default::default() };
         let until_ns = transport.clock().now_ns() + NOTE_NS;
         if let Err(fault) = call::<ReportDamage>(transport, &server, &request, until_ns) {
             tracing::debug!(target_id = other.0, %fault, "a missing object was not reported");

@@ -152,7 +152,7 @@ impl DataService {
         let object = Some(address(touched.object));
         let (objects, must_exist) = (vec![address(touched.object)], false);
         if exists {
-            // Where no other copy is good it is as long as it is.
+            // Below it is seen whether that was in vain.
             let _ = self.get_end_back(key, target, touched.object);
         }
         let state = target.stat(touched.object).map_err(fault)?;
@@ -166,7 +166,12 @@ impl DataService {
             let remove = Change::new(Body::Remove(proto::RemoveObjectsRequest { objects }));
             return self.push(key, &remove, deadline_ns);
         }
-        let cut = proto::TruncateObjectRequest { object: object.clone(), length: state.length, must_exist };
+        // Where the end is damaged, others may have more of that block.
+        let length = match Self::check_end(target, touched.object) {
+            Ok(()) => state.length,
+            Err(_) => state.length.next_multiple_of(BLOCK_BYTES as u64),
+        };
+        let cut = proto::TruncateObjectRequest { object: object.clone(), length, must_exist };
         self.push(key, &Change::new(Body::Truncate(cut)), deadline_ns)?;
         let mut is_pushed = false;
         for range in &touched.ranges {

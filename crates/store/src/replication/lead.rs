@@ -120,7 +120,14 @@ impl DataService {
             let view = self.view(key)?;
             if view.is_primary {
                 self.take_over(key, deadline_ns)?;
-                return self.make_as_primary(change, key, deadline_ns);
+                let made = self.make_as_primary(change, key, deadline_ns);
+                return made.map_err(|fault| match fault.code {
+                    // A file of the object cannot be used here or at another member, which makes it anew.
+                    Code::Corrupt if !view.others.is_empty() => {
+                        Fault::new(Code::Unavailable, fault.to_string())
+                    }
+                    _ => fault,
+                });
             }
             // A primary that is silent, or has just begun, is waited for here: the group goes on with another one,
             // which may be this member.

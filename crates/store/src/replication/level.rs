@@ -139,8 +139,10 @@ impl DataService {
         let leads_since = self.leadership(key)?;
         let mut bytes = Vec::new();
         let found = self.repaired_blocks(key, target, object, whole, Some(other))?;
-        for (offset, found) in (start..).step_by(BLOCK_BYTES).zip(found) {
-            bytes.extend(found.ok_or_else(|| no_good_copy(object, offset))?.bytes);
+        for found in found {
+            // No copy of it is good.
+            let Some(found) = found else { return Ok(None) };
+            bytes.extend(found.bytes);
         }
         let of = |at: u64| bytes.len().min((at - start) as usize);
         let sent = &bytes[of(range.start)..of(range.end)];
@@ -176,7 +178,9 @@ impl DataService {
         let last = length.saturating_sub(1) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         if self.ask_blocks(key, other, object, 0..0)?.length < length {
             let blocks = self.repaired_blocks(key, target, object, last..length, Some(other))?;
-            let block = blocks.into_iter().next().flatten().ok_or_else(|| no_good_copy(object, last))?;
+            let Some(block) = blocks.into_iter().next().flatten() else {
+                return self.send_lost(key, other, target, object, last).map(|()| 0);
+            };
             self.send_blocks((key, leads_since), other, object, last, vec![block.checksum], &block.bytes)?;
             return Ok(block.bytes.len() as u64);
         }
@@ -222,8 +226,8 @@ impl DataService {
             self.send_one(key, leads_since, other, &Change::new(Body::Write(make)))?;
         }
         if theirs.length > own.length {
-            Self::check_end(target, object)?;
-            let (length, object) = (own.length, address());
+            let length = self.known_end(key, target, object)?;
+            let object = address();
             let cut = proto::TruncateObjectRequest { object, length, must_exist: false };
             self.send_one(key, leads_since, other, &Change::new(Body::Truncate(cut)))?;
         }
@@ -279,22 +283,38 @@ impl DataService {
         let (begun_ns, round_trip_ns) = (transport.clock().now_ns(), transport.distance_ns(&server));
         let theirs = self.ask_blocks(key, other, object, piece.clone())?;
         watch.skip();
-        let (mut bytes, mut checksums) = (Vec::new(), Vec::new());
+        let (mut bytes, mut checksums, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+        let length = target.extent(object).map_err(fault)?.1;
         for (index, block) in blocks.into_iter().enumerate() {
             let offset = piece.start + (index * BLOCK_BYTES) as u64;
-            let block = block.ok_or_else(|| no_good_copy(object, offset))?;
-            bytes.extend_from_slice(&block.bytes);
-            checksums.push(block.checksum);
+            match block {
+                Some(block) => {
+                    bytes.extend_from_slice(&block.bytes);
+                    checksums.push(block.checksum);
+                }
+                // Something in its place.
+                None => {
+                    lost.push(index);
+                    bytes.resize(
+                        bytes.len() + length.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize,
+                        0,
+                    );
+                    checksums.push(0);
+                }
+            }
         }
-        let is_end = piece.start + bytes.len() as u64 >= target.extent(object).map_err(fault)?.1;
+        let is_end = piece.start + bytes.len() as u64 >= length;
         let (runs, has_holes) = differing(&bytes, &theirs.hashes, is_end);
         watch.lap(CatchUpWait::OwnCpu);
         let mut compared = Compared { bytes: bytes.len() as u64, moved_ns: 0, sent_bytes: 0, has_holes };
-        for run in runs {
+        for run in runs.into_iter().flat_map(|run| without(run, &lost)) {
             let blocks = &bytes[run.start * BLOCK_BYTES..bytes.len().min(run.end * BLOCK_BYTES)];
             let offset = piece.start + (run.start * BLOCK_BYTES) as u64;
             self.send_blocks((key, leads_since), other, object, offset, checksums[run].to_vec(), blocks)?;
             compared.sent_bytes += blocks.len() as u64;
+        }
+        for index in lost {
+            self.send_lost(key, other, target, object, piece.start + (index * BLOCK_BYTES) as u64)?;
         }
         let taken_ns = transport.clock().now_ns().saturating_sub(begun_ns);
         compared.moved_ns = taken_ns.saturating_sub(2 * round_trip_ns);
@@ -313,7 +333,8 @@ impl DataService {
         let forward = self.replication.forward(key, self.leading(key)?.epoch, 0, self.record(key));
         let address = proto::ObjectAddress { forward: Some(forward), ..super::even::address(object) };
         let (offset, length) = (range.start, (range.end - range.start) as u32);
-        let request = proto::CompareBlocksRequest { object: Some(address), offset, length };
+        let object = Some(address);
+        let request = proto::CompareBlocksRequest { object, offset, length, with_bytes: false };
         let begun_ns = transport.clock().now_ns();
         let asked = submit::<CompareBlocks>(transport, &server, &request, &[], begun_ns + ANSWER_NS);
         let (answer, received) = asked.wait_timed()?;
@@ -348,28 +369,41 @@ impl DataService {
         Ok(())
     }
 
-    /// What this member has of an object.
+    /// What this member has of an object, and the bytes of its first block of the range where they are wanted.
     pub(crate) fn compare_blocks(
         target: &Target,
         id: ObjectId,
         range: Range<u64>,
-    ) -> Result<proto::CompareBlocksResponse, Fault> {
+        with_bytes: bool,
+    ) -> Result<(proto::CompareBlocksResponse, Vec<u8>), Fault> {
         let begun_ns = target.clock.now_ns();
         let state = target.stat(id).map_err(fault)?;
         let is_asked = range.start < range.end;
         let blocks = if is_asked { super::restore::sound_blocks(target, id, range)? } else { Vec::new() };
         let disk_ns = target.clock.now_ns().saturating_sub(begun_ns);
         // One that is damaged is sent anew: no bytes have this hash.
-        let hash_of = |block: Option<SoundBlock>| block.map_or([0; HASH_BYTES], |block| hash(&block.bytes));
-        let hashes = blocks.into_iter().flat_map(hash_of).collect();
+        let hash_of =
+            |block: &Option<SoundBlock>| block.as_ref().map_or([0; HASH_BYTES], |block| hash(&block.bytes));
+        let hashes = blocks.iter().flat_map(hash_of).collect();
+        let first = blocks.into_iter().next().flatten().filter(|_| with_bytes);
+        let bytes = first.map(|block| block.bytes).unwrap_or_default();
         let (exists, length, unfinished) =
             (state.exists, state.length, target.restores.check_finished(id).is_err());
-        Ok(proto::CompareBlocksResponse { exists, length, hashes, disk_ns, unfinished })
+        Ok((proto::CompareBlocksResponse { exists, length, hashes, disk_ns, unfinished }, bytes))
     }
 }
 
-fn no_good_copy(object: ObjectId, offset: u64) -> Fault {
-    Fault::new(Code::Corrupt, format!("object {object}: no current copy of its block at {offset} is good"))
+/// The parts of a run of blocks between those that are lost, in ascending order.
+fn without(run: Range<usize>, lost: &[usize]) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let mut start = run.start;
+    for &index in lost.iter().filter(|index| run.contains(index)) {
+        parts.push(start..index);
+        start = index + 1;
+    }
+    parts.push(start..run.end);
+    parts.retain(|part| part.start < part.end);
+    parts
 }
 
 pub(super) fn hash(block: &[u8]) -> [u8; HASH_BYTES] {
@@ -410,6 +444,14 @@ mod tests {
     fn runs(bytes: &[u8], theirs: &[u8], is_end: bool) -> (Vec<(usize, usize)>, bool) {
         let (runs, has_holes) = differing(bytes, theirs, is_end);
         (runs.into_iter().map(|run| (run.start, run.end)).collect(), has_holes)
+    }
+
+    #[test]
+    fn lost_blocks_are_not_sent() {
+        assert_eq!(without(3..6, &[]), vec![3..6]);
+        assert_eq!(without(3..6, &[0, 4, 9]), vec![3..4, 5..6]);
+        assert_eq!(without(3..6, &[3, 5]), vec![4..5]);
+        assert_eq!(without(3..6, &[3, 4, 5]), vec![]);
     }
 
     #[test]

@@ -17,7 +17,8 @@
 //! A member that lags is brought up to date by its primary ([`catch_up`], [`level`]): meanwhile each change goes to it,
 //! too. What it missed is known ([`missed`]) where it was away for a while and lost nothing; else all is compared. How
 //! far that is, is counted in [`progress`].
-//! Damage that one member has is repaired from another one's copy ([`restore`]).
+//! Damage that one member has is repaired from another one's copy ([`restore`], [`sources`]); what it has lost is made
+//! anew ([`missing`]).
 //!
 //! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here
 //! waits for other servers: it has threads of its own, and none of a target.
@@ -32,9 +33,11 @@ mod lead;
 mod level;
 mod locks;
 mod missed;
+mod missing;
 mod progress;
 mod restore;
 mod several;
+mod sources;
 
 pub(crate) use change::{Body, Change, behind, bytes};
 pub(crate) use follow::Duty;

@@ -5,6 +5,7 @@ mod damage;
 mod faults;
 mod former;
 mod freezes;
+mod harmed;
 mod hung;
 mod late;
 mod leases;

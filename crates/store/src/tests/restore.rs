@@ -128,7 +128,7 @@ fn blocks_of_an_object_that_is_made_anew_are_not_what_others_are_to_have() {
     assert_eq!(read(), Ok(1));
     target.begin_object(id).expect("noted");
     assert_eq!(read(), Err(Code::Unavailable));
-    let told = DataService::compare_blocks(target, id, 0..0).expect("reads");
+    let told = DataService::compare_blocks(target, id, 0..0, false).expect("reads").0;
     assert!(told.exists && told.unfinished, "nor is anything fetched from it: {told:?}");
     target.restores.end_object(id);
     assert_eq!(read(), Ok(1));
@@ -138,8 +138,11 @@ fn blocks_of_an_object_that_is_made_anew_are_not_what_others_are_to_have() {
 fn only_a_primary_has_blocks_replaced() {
     let rig = rig();
     let bytes = pattern(9, 65_536);
-    let request =
-        proto::RestoreBlockRequest { object: Some(address(1)), offset: 0, checksum: crc32c(&bytes) };
+    let request = proto::RestoreBlockRequest {
+        object: Some(address(1)),
+        checksum: crc32c(&bytes),
+        ..Default::default()
+    };
     let refused = rig.ask::<op::RestoreBlock>(&request, &bytes).expect_err("no member");
     assert_eq!(refused.code, Code::BadRequest);
 }
@@ -154,13 +157,13 @@ fn a_place_that_cannot_be_repaired_is_tried_later_and_later_and_others_get_their
     };
     let (one, other) = ((id(1), Place::Block(1)), (id(2), Place::Missing));
     let damage = Damage::default();
-    assert_eq!(damage.next_to_repair(0, |_| true), None);
-    for (object, place) in [one, other, (id(3), Place::Chunk(0))] {
+    assert_eq!(damage.next_to_repair(0, |_, _| true), None);
+    for (object, place) in [one, other] {
         assert!(damage.add(object, place));
     }
-    assert_eq!(damage.next_to_repair(0, |_| false), None, "they have one copy");
-    let next = |now_ns| damage.next_to_repair(now_ns, |_| true);
-    assert_eq!([next(0), next(0), next(0)], [Some(one), Some(other), Some(one)], "a whole chunk is not");
+    assert_eq!(damage.next_to_repair(0, |_, _| false), None, "they have one copy");
+    let next = |now_ns| damage.next_to_repair(now_ns, |_, _| true);
+    assert_eq!([next(0), next(0), next(0)], [Some(one), Some(other), Some(one)]);
     damage.put_off(one, 0);
     assert_eq!([next(1), next(1)], [Some(other); 2]);
     damage.remove(other);
