@@ -261,12 +261,17 @@ impl ClusterMap {
         self.targets.iter().find(|t| t.id == id)
     }
 
-    /// True where the node of a member that was put out has reported since, and its target can be read: it catches up.
+    /// True where a target can be asked for what it has: its node is up, and reports it as one that can be read.
+    pub fn can_be_asked(&self, id: TargetId) -> bool {
+        let Some(target) = self.target(id) else { return false };
+        let is_up = |node: &Node| node.state == NodeState::Up;
+        target.state.is_readable() && !target.is_unreported && self.node(target.node).is_some_and(is_up)
+    }
+
+    /// True where a member that was put out can be asked, and its node has reported since: it catches up.
     pub fn is_back(&self, member: &AwayMember) -> bool {
-        let Some(target) = self.target(member.target) else { return false };
-        let reports = |node: &Node| node.state == NodeState::Up && node.silent_ms < member.ago_ms;
-        let is_readable = target.state.is_readable() && !target.is_unreported;
-        is_readable && self.node(target.node).is_some_and(reports)
+        let node = self.target(member.target).and_then(|target| self.node(target.node));
+        self.can_be_asked(member.target) && node.is_some_and(|node| node.silent_ms < member.ago_ms)
     }
 
     /// The targets that hold the objects of a group. Empty: it is not known.

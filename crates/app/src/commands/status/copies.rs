@@ -5,7 +5,7 @@ use super::troubles::Trouble;
 use crate::format;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use vazao_model::{ClusterMap, GroupAway, NodeState, TargetId};
+use vazao_model::{ClusterMap, GroupAway, TargetId};
 
 /// Lost targets that are named; of a large cluster there may be many.
 const NAMED_MAX: usize = 4;
@@ -39,16 +39,18 @@ fn lacking<'a>(map: &'a ClusterMap, short: &[&GroupAway]) -> BTreeMap<TargetId, 
 
 /// Targets that have the only whole copies of groups, and cannot be asked; and how many groups that are.
 fn unreachable(map: &ClusterMap, short: &[&GroupAway]) -> (usize, BTreeSet<TargetId>) {
-    let is_gone = |id: &TargetId| {
-        map.target(*id).is_some_and(|target| {
-            let is_up = map.node(target.node).is_some_and(|node| node.state == NodeState::Up);
-            !is_up || !target.state.is_readable() || target.is_unreported
-        })
-    };
+    let is_gone = |id: &TargetId| map.target(*id).is_some() && !map.can_be_asked(*id);
     let members = short.iter().map(|away| map.members(away.id));
     let gone: Vec<Vec<TargetId>> =
         members.filter(|members| !members.is_empty() && members.iter().all(is_gone)).collect();
     (gone.len(), gone.into_iter().flatten().collect())
+}
+
+/// Targets with damage, that have copies of groups from which others are made again.
+fn damaged(map: &ClusterMap, short: &[&GroupAway]) -> Vec<String> {
+    let is_damaged = |id: &TargetId| map.target(*id).is_some_and(|target| target.corrupt_blocks > 0);
+    let members: BTreeSet<TargetId> = short.iter().flat_map(|away| map.members(away.id)).collect();
+    members.iter().filter(|id| is_damaged(id)).map(ToString::to_string).collect()
 }
 
 /// What is said of the targets that groups lack, each in a sentence.
@@ -102,7 +104,16 @@ pub(super) fn trouble(map: &ClusterMap) -> Option<Trouble> {
         );
         return Some(Trouble { thing: "copies:".to_owned(), what, remedy });
     }
-    let remedy = match lacking(map, &short).values().all(|it| it.is_back) {
+    let lacking = lacking(map, &short);
+    let stands_still =
+        |it: &Lacking<'_>| it.known.is_some_and(|it| it.left_bytes > 0 && it.left_ms.is_none());
+    let damaged = damaged(map, &short);
+    let remedy = match lacking.values().all(|it| it.is_back) {
+        true if !damaged.is_empty() && lacking.values().any(stands_still) => format!(
+            "{meanwhile}; if nothing is compared for long, a file that cannot be used on {} keeps it from going on: \
+             `vazao scrub` names it; restore or remove it",
+            damaged.join(", ")
+        ),
         true => format!("{meanwhile}; nothing has to be done"),
         false => {
             format!("{meanwhile}; bring the lost targets back (see above): they catch up by themselves")
@@ -134,7 +145,8 @@ pub(crate) fn lagging_json(map: &ClusterMap) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vazao_model::{AwayMember, Group, GroupId, Node, NodeId, Target};
+    use vazao_model::cluster::lagging::LaggingTarget;
+    use vazao_model::{AwayMember, Group, GroupId, Node, NodeId, NodeState, Target};
 
     /// A group: its number, current members, and the others with the milliseconds since they were current.
     type Case<'a> = (u32, &'a [u32], &'a [(u32, u64)]);
@@ -221,6 +233,25 @@ mod tests {
         let remedy = trouble(&map).expect("copies lack").remedy;
         assert!(remedy.starts_with("files in 1 of them are neither read nor written until t2"), "{remedy}");
         map.nodes[1].state = NodeState::Up;
+        let remedy = trouble(&map).expect("copies lack").remedy;
+        assert!(remedy.ends_with("nothing has to be done"), "{remedy}");
+    }
+
+    /// "Nothing has to be done" was said for ever.
+    #[test]
+    fn damage_that_a_target_may_wait_for_as_it_catches_up_is_named() {
+        let mut map = map(&[(0, &[1], &[(2, 9000)])]);
+        map.nodes = [1, 2].map(|id| Node { id: NodeId(id), ..Default::default() }).to_vec();
+        let target = |id| Target { id: TargetId(id), node: NodeId(id), ..Default::default() };
+        map.targets = vec![target(1), target(2)];
+        map.targets[0].corrupt_blocks = 1;
+        let (target, short) = (TargetId(2), Vec::new());
+        let (left_bytes, bytes_per_second, left_ms, limit) = (9, 0, None, None);
+        map.lagging =
+            vec![LaggingTarget { target, groups: 1, short, left_bytes, bytes_per_second, left_ms, limit }];
+        let remedy = trouble(&map).expect("copies lack").remedy;
+        assert!(remedy.contains("cannot be used on t1 keeps it from going on"), "{remedy}");
+        map.lagging[0].left_ms = Some(5);
         let remedy = trouble(&map).expect("copies lack").remedy;
         assert!(remedy.ends_with("nothing has to be done"), "{remedy}");
     }
