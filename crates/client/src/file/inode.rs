@@ -58,6 +58,8 @@ pub(crate) struct OpenInode {
     pub(super) readers: Arc<Readers>,
     /// Which of its copies are read.
     pub(super) spread: Spread,
+    /// When a read last waited in vain for damage to be repaired; 0: never.
+    pub(super) waited_in_vain_ns: AtomicU64,
 }
 
 /// The changeable part.
@@ -484,6 +486,7 @@ impl OpenInode {
             committing: HandOffMutex::default(),
             readers: Arc::default(),
             spread: Spread::new(id),
+            waited_in_vain_ns: AtomicU64::new(0),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vazao_meter::Cause;
 use vazao_model::checksum::{crc32c, piece_count, piece_lengths};
@@ -30,6 +31,9 @@ const REPORT_NS_MAX: u64 = 1_000_000_000;
 /// How long a read of damage waits for it to be repaired from another copy, and between two looks.
 const REPAIR_NS_MAX: u64 = 6_000_000_000;
 const REPAIR_PAUSE: Duration = Duration::from_millis(200);
+
+/// After it has waited in vain for that, a file's other reads do not wait for this long.
+const IN_VAIN_NS: u64 = 60_000_000_000;
 
 /// How long a read waits to hear what another client has changed: without a metadata service what was known before can
 /// still be read.
@@ -360,7 +364,7 @@ pub(super) fn copy(
             let clock = &open.core.context.clock;
             for piece in pieces(offset, buffer) {
                 let end = at + piece.len() as u64;
-                let until_ns = view.deadline_ns.min(clock.now_ns().saturating_add(REPAIR_NS_MAX));
+                let until_ns = repaired_until_ns(open, view);
                 let mut damage = None;
                 loop {
                     let mut own = Source::Flying(fetch(open, view, at..end)?);
@@ -372,8 +376,12 @@ pub(super) fn copy(
                             clock.sleep(REPAIR_PAUSE);
                         }
                         Ok(()) => break,
-                        // The time was up just then.
-                        Err(Trouble::Failed(error)) if error.code == Code::Timeout => {
+                        Err(Trouble::Failed(error))
+                            if matches!(error.code, Code::Corrupt | Code::Timeout) =>
+                        {
+                            if damage.is_some() {
+                                open.waited_in_vain_ns.store(clock.now_ns(), Ordering::Relaxed);
+                            }
                             return Err(damage.unwrap_or(error).into());
                         }
                         Err(trouble) => return Err(trouble),
@@ -384,6 +392,16 @@ pub(super) fn copy(
             Ok(())
         }
         copied => copied,
+    }
+}
+
+/// Until when a read waits for damage to be repaired.
+fn repaired_until_ns(open: &OpenInode, view: &View) -> u64 {
+    let now_ns = open.core.context.clock.now_ns();
+    let in_vain_ns = open.waited_in_vain_ns.load(Ordering::Relaxed);
+    match in_vain_ns != 0 && now_ns < in_vain_ns.saturating_add(IN_VAIN_NS) {
+        true => now_ns,
+        false => view.deadline_ns.min(now_ns.saturating_add(REPAIR_NS_MAX)),
     }
 }
 

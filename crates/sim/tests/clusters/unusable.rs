@@ -12,6 +12,8 @@ use vazao_sim::network::End;
 enum Harm {
     /// A byte of its second block.
     Rot,
+    /// The checksum of that.
+    Sum,
     /// Its data ends here.
     Cut(u64),
     /// The header of its sidecar.
@@ -25,8 +27,8 @@ enum Harm {
 }
 
 /// Those of which the checksums are left.
-const WITH_SUMS: [Harm; 6] =
-    [Harm::Rot, Harm::Cut(0), Harm::Cut(5), Harm::Cut(BLOCK as u64), Harm::Header, Harm::Mark];
+const WITH_SUMS: [Harm; 7] =
+    [Harm::Rot, Harm::Sum, Harm::Cut(0), Harm::Cut(5), Harm::Cut(BLOCK as u64), Harm::Header, Harm::Mark];
 
 const WITHOUT_SUMS: [Harm; 2] = [Harm::EmptySums, Harm::NoSums];
 
@@ -39,6 +41,7 @@ fn harm(rig: &Rig, member: usize, harm: Harm) {
     };
     match harm {
         Harm::Rot => rig.rot(member, BLOCK as u64 + 5),
+        Harm::Sum => disk.corrupt(&path(".sums"), 128 + 4, 0x55).expect("is there"),
         Harm::Cut(length) => cut(".data", length),
         Harm::Header => disk.corrupt(&path(".sums"), 10, 0x55).expect("is there"),
         Harm::Mark => disk.corrupt(&path(".sums"), 64 + 15 * 4 + 3, 0x55).expect("is there"),

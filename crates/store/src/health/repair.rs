@@ -218,16 +218,30 @@ impl Target {
         Ok(())
     }
 
-    /// Whether these bytes, and zeros up to a whole block, match the checksum of the block at `offset`.
+    /// Whether these bytes of another copy, and zeros up to a whole block, are those that the block at `offset`, which
+    /// is damaged, is to have by its checksum.
     pub(crate) fn is_noted(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<bool, Stop> {
-        let object = self.cache.get(id);
-        let _blocking = object.begin(Mode::Blocking)?;
-        let (chunk, block) = (offset / self.chunk_bytes, offset % self.chunk_bytes / BLOCK);
-        let body = self.open_to_read(&object, chunk..=chunk, Mode::Blocking)?;
-        let Some(files) = body.files(chunk) else { return Ok(false) };
-        let entry = self.entry(id, chunk, files, block)?;
+        let (entry, _) = self.noted(id, offset)?;
         // 0 is that of zeros, and of a block of which the entry is gone.
         Ok(entry != 0 && entry == sums::placed(crc32c(bytes), 0, bytes.len()))
+    }
+
+    /// Whether they are what is here, so that it is the checksum that has rotted. Of zeros that is not said, which a
+    /// disk has as well for what it has lost, nor of what stands for an end that was cut off.
+    pub(crate) fn is_here(&self, id: ObjectId, offset: u64, bytes: &[u8]) -> Result<bool, Stop> {
+        let object = self.cache.get(id);
+        let _blocking = object.begin(Mode::Blocking)?;
+        let (chunk, start) = (offset / self.chunk_bytes, offset % self.chunk_bytes);
+        let body = self.open_to_read(&object, chunk..=chunk, Mode::Blocking)?;
+        let Some(files) = body.files(chunk) else { return Ok(false) };
+        let mut here = vec![0; BLOCK_BYTES];
+        let present = files.length.saturating_sub(start).min(BLOCK) as usize;
+        self.read_file(id, chunk, Part::Data, files, &mut here[..present], start, Mode::Blocking)?;
+        let (same, others) = here.split_at(bytes.len().min(BLOCK_BYTES));
+        let is_same = same == bytes && others.iter().all(|byte| *byte == 0);
+        let end = bytes.len().saturating_sub(16)..bytes.len();
+        let stands_in = end.len() == 16 && NO_DATA.get(end.clone()) == bytes.get(end);
+        Ok(is_same && !stands_in && bytes.iter().any(|byte| *byte != 0))
     }
 
     /// The entry of the block at `offset`, and how many bytes it has.
@@ -266,7 +280,7 @@ impl Target {
         self.check_marked()?;
         let pass = self.enter()?;
         if here < end && !is_good {
-            let bytes = &NO_DATA[..(end - here) as usize];
+            let bytes = no_data(here..end);
             let segment = Segment { chunk, offset: here, length: bytes.len() };
             self.write_segment(id, &mut body, segment, &[crc32c(bytes)], bytes, &pass, Mode::Blocking)?;
             body.length = body.length.max(offset + length as u64);
@@ -376,11 +390,17 @@ pub(crate) fn lengthen(files: &Files) -> io::Result<Vec<u64>> {
         if entry != [0; ENTRY_BYTES as usize] {
             let start = present.max(block * BLOCK);
             let end = files.length.min((block + 1) * BLOCK);
-            files.data.write_at(&NO_DATA[..(end - start) as usize], start)?;
+            files.data.write_at(no_data(start..end), start)?;
             damaged.push(block);
         }
     }
     Ok(damaged)
+}
+
+/// What stands for bytes of one block.
+fn no_data(range: Range<u64>) -> &'static [u8] {
+    let start = (range.start % BLOCK) as usize;
+    NO_DATA.get(start..start + (range.end - range.start) as usize).unwrap_or(&NO_DATA)
 }
 
 /// Bytes that no program has written.

@@ -242,7 +242,7 @@ impl DataService {
             }
         }
         let lagging = view.lagging.iter().map(|(other, _)| *other);
-        match self.noted_block(key, target, object, offset, lagging) {
+        match self.confirmed_block(key, target, object, offset, lagging) {
             Ok(Some(good)) => {
                 target.restore_block(object, offset, &good, None).map_err(fault)?;
                 return Ok(true);

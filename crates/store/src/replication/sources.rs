@@ -2,7 +2,8 @@
 //!
 //! A member that counts has what its group has acknowledged: any block of it that matches its checksum is good. One
 //! that lags may have an older block, which matches its own checksum just as well. Of such a member a block is good
-//! only where it has the checksum that the damaged one should have here.
+//! only where it has the checksum that the damaged one should have here, or the bytes that are here: then it is the
+//! checksum that has rotted.
 
 use super::restore::is_soon;
 use super::{Key, even};
@@ -46,9 +47,9 @@ impl DataService {
     }
 
     /// The damaged block at `offset` here, which the caller has locked as the primary, as one of these members has it
-    /// that lag. `None`: none of those that answer has it with the checksum that it should have. Errors: also that one
-    /// of them cannot say it yet.
-    pub(super) fn noted_block(
+    /// that lag: one that has it with the checksum that it should have, before one that has the same bytes. `None`:
+    /// neither is among those that answer. Errors: also that one of them cannot say it yet.
+    pub(super) fn confirmed_block(
         &self,
         key: Key,
         target: &Target,
@@ -56,29 +57,34 @@ impl DataService {
         offset: u64,
         lagging: impl Iterator<Item = TargetId>,
     ) -> Result<Option<SoundBlock>, Fault> {
-        let mut unknown = None;
+        let (mut unknown, mut same) = (None, None);
+        let mut found = None;
         for other in lagging {
-            let mut bytes = match self.block_of_lagging(key, other, object, offset) {
-                Ok(bytes) if !bytes.is_empty() => bytes,
-                Ok(_) => continue,
+            match self.block_of_lagging(key, other, object, offset) {
+                Ok(bytes) if bytes.is_empty() => {}
+                Ok(bytes) if target.is_noted(object, offset, &bytes).map_err(fault)? => {
+                    found = Some(bytes);
+                    break;
+                }
+                Ok(bytes) if target.is_here(object, offset, &bytes).map_err(fault)? => same = Some(bytes),
+                Ok(_) => {}
                 Err(fault) => {
                     tracing::debug!(%object, target_id = other.0, %fault, "a lagging member gives no block");
                     unknown = unknown.or(Some(fault).filter(|fault| is_soon(fault.code)));
-                    continue;
                 }
-            };
-            if target.is_noted(object, offset, &bytes).map_err(fault)? {
-                let length = target.extent(object).map_err(fault)?.1;
-                let present = length.saturating_sub(offset).min(BLOCK_BYTES as u64);
-                // A whole one at the end may stand for what was cut off.
-                if present < BLOCK_BYTES as u64 || offset + present < length {
-                    bytes.resize(bytes.len().max(present as usize), 0);
-                }
-                let checksum = crc32c(&bytes);
-                return Ok(Some(SoundBlock { bytes, checksum }));
             }
         }
-        unknown.map_or(Ok(None), Err)
+        let Some(mut bytes) = found.or(same) else {
+            return unknown.map_or(Ok(None), Err);
+        };
+        let length = target.extent(object).map_err(fault)?.1;
+        let present = length.saturating_sub(offset).min(BLOCK_BYTES as u64);
+        // A whole one at the end may stand for what was cut off.
+        if present < BLOCK_BYTES as u64 || offset + present < length {
+            bytes.resize(bytes.len().max(present as usize), 0);
+        }
+        let checksum = crc32c(&bytes);
+        Ok(Some(SoundBlock { bytes, checksum }))
     }
 
     /// A block of a member that lags; no bytes: it is damaged there, or is not there.

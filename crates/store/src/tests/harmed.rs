@@ -127,17 +127,42 @@ fn after_an_unclean_stop_a_header_that_has_rotted_is_not_made_anew() {
 
 /// Zeros have the entry 0, and so has a block of which the entry is gone.
 #[test]
-fn a_block_without_an_entry_matches_nothing() {
-    let rig = rig();
-    let target = target(&rig);
-    let noted =
-        |offset: u64, bytes: &[u8]| target.is_noted(id(), offset, bytes).map_err(fault).expect("opens");
-    let block = |at: usize| pattern(1, LENGTH)[at..at + BLOCK as usize].to_vec();
-    assert!(noted(BLOCK, &block(BLOCK as usize)));
-    assert!(!noted(BLOCK, &block(0)));
+fn bytes_of_another_copy_are_good_where_the_checksum_or_the_bytes_here_say_so() {
+    let mut rig = rig();
+    rig.write(INODE, 2 * BLOCK, &[0; BLOCK as usize]).expect("writes");
+    rig.service.close();
+    rig.restart();
+    let noted = |rig: &Rig, offset: u64, bytes: &[u8]| {
+        let is_noted = target(rig).is_noted(id(), offset, bytes).map_err(fault).expect("opens");
+        is_noted || target(rig).is_here(id(), offset, bytes).map_err(fault).expect("opens")
+    };
+    let block = |at: u64| pattern(1, LENGTH)[at as usize..LENGTH.min((at + BLOCK) as usize)].to_vec();
+    rig.disk.corrupt(&data_path(INODE, 0), BLOCK + 5, 0x55).expect("is there");
+    assert!(noted(&rig, BLOCK, &block(BLOCK)), "its data has rotted");
+    assert!(!noted(&rig, BLOCK, &block(0)));
+    for at in [128, 128 + 4 * 2] {
+        rig.disk.corrupt(&sums_path(INODE, 0), at, 0x55).expect("is there");
+    }
+    assert!(noted(&rig, 0, &block(0)), "its checksum has rotted");
+    assert!(!noted(&rig, 0, &block(BLOCK)));
+    assert!(!noted(&rig, 2 * BLOCK, &[0; BLOCK as usize]), "what a disk has lost is zeros, too");
+    rig.disk.corrupt(&sums_path(INODE, 2), 128 + 4 * 3, 0x55).expect("is there");
+    assert!(noted(&rig, 11 * BLOCK, &block(11 * BLOCK)), "a short one");
+    assert!(!noted(&rig, 11 * BLOCK, &block(11 * BLOCK)[..900]));
+    rig.service.close();
     cut(&rig, &sums_path(INODE, 0), 128 + 4);
-    assert!(!noted(BLOCK, &[0; BLOCK as usize]));
-    assert!(!noted(BLOCK, &block(BLOCK as usize)));
+    rig.restart();
+    assert!(!noted(&rig, 2 * BLOCK, &[0; BLOCK as usize]));
+    assert!(!noted(&rig, 3 * BLOCK, &[0; BLOCK as usize]));
+    assert!(noted(&rig, 3 * BLOCK, &block(3 * BLOCK)), "its checksum is gone, and both have this");
+    target(&rig).lose_block(id(), 20 * BLOCK, BLOCK as usize, 7, None).map_err(fault).expect("is there");
+    let (path, mut stands_in) = (data_path(INODE, 5), vec![0; BLOCK as usize]);
+    rig.disk
+        .boot()
+        .open(&path, Open::Existing)
+        .and_then(|it| it.read_at(&mut stands_in, 0))
+        .expect("is there");
+    assert!(!noted(&rig, 20 * BLOCK, &stands_in), "no program has written that");
 }
 
 #[test]
