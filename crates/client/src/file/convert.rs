@@ -29,7 +29,9 @@ const SEGMENT_BYTES: usize = 4 << 20;
 /// How often a conversion begins anew because the file was written to.
 const STARTS_MAX: u32 = 3;
 
-/// How long to wait for the end of the earlier attempt to be cleaned up.
+/// How long to wait for the end of the earlier attempt to be cleaned up, and between two looks: servers that have just
+/// started again take their time.
+const CLEAN_UP_NS_MAX: u64 = 10_000_000_000;
 const CLEAN_UP_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long a copy that keeps to a rate sleeps before it looks whether it is still wanted.
@@ -103,6 +105,24 @@ impl File {
     }
 }
 
+/// Begins, once an earlier attempt is cleaned up.
+fn begin(
+    open: &OpenInode,
+    request: &proto::BeginConversionRequest,
+    deadline_ns: u64,
+) -> Result<proto::BeginConversionResponse> {
+    let clock = &open.core.context.clock;
+    let until_ns = deadline_ns.min(clock.now_ns().saturating_add(CLEAN_UP_NS_MAX));
+    loop {
+        match open.core.meta.change_until::<op::BeginConversion>(request.clone(), deadline_ns) {
+            Err(error) if error.code == Code::InUse && clock.now_ns() < until_ns => {
+                clock.sleep(CLEAN_UP_PAUSE);
+            }
+            begun => return begun,
+        }
+    }
+}
+
 fn convert(open: &OpenInode, how: &Convert, progress: &dyn Fn(u64) -> bool) -> Result<Converted> {
     let deadline_ns = open.core.context.deadline_ns();
     commit::flush(open, false)?;
@@ -115,7 +135,7 @@ fn convert(open: &OpenInode, how: &Convert, progress: &dyn Fn(u64) -> bool) -> R
         dry_run: how.is_dry_run,
         zone: open.core.meta.zone(),
     };
-    let begun = open.core.meta.change_until::<op::BeginConversion>(request, deadline_ns)?;
+    let begun = begin(open, &request, deadline_ns)?;
     let (Some(from), Some(to)) = (begun.from, begun.to) else {
         return Ok(Converted { bytes: 0, from: None, to: None, is_changed: false });
     };

@@ -60,10 +60,12 @@ pub(crate) fn begin(
     all_follow(context, id)?;
     let session = conversions::owner(request.once.as_ref())?;
     if let Some(other) = conversions::find(context, id)? {
-        if other.session != session.0 || other.is_ending {
+        if other.session != session.0 && !other.is_ending {
             return Err(busy(id, "another client converts it right now"));
         }
-        conversions::end(context, id, other);
+        if !other.is_ending {
+            conversions::end(context, id, other);
+        }
         return Err(busy(id, "an earlier conversion of it is not cleaned up yet; try again"));
     }
     let conversion = ConversionRecord {
