@@ -19,7 +19,7 @@ use std::sync::Arc;
 use vazao_meter::Clock;
 use vazao_model::cluster::lease::Moment;
 use vazao_model::cluster::membership::{Member, Membership, Standing};
-use vazao_model::cluster::serving::{FormerPrimary, MemberState};
+use vazao_model::cluster::serving::{FormerPrimary, HadAll, MemberState};
 use vazao_model::{Code, GroupId, NodeId, TargetId, TargetState};
 use vazao_wire::messages::members::{group_members, membership};
 use vazao_wire::op::GetGroups;
@@ -369,6 +369,25 @@ impl Leases {
     pub(crate) fn former_primary(&self, key: (TargetId, GroupId), epoch: u64) -> Option<FormerPrimary> {
         let held = self.held.lock();
         held.states.get(&key).filter(|state| state.epoch() == epoch)?.former_primary()
+    }
+
+    /// Whether this process leads a group since it has started in the place of another one, alone.
+    pub(crate) fn has_gone_on(&self, key: (TargetId, GroupId)) -> bool {
+        self.held.lock().states.get(&key).is_some_and(MemberState::has_gone_on)
+    }
+
+    /// Of a member that lags: whether it had everything when this process began to lead ([`MemberState::had_all`]).
+    pub(crate) fn had_all(&self, key: (TargetId, GroupId), target: TargetId) -> Option<HadAll> {
+        self.held.lock().states.get(&key)?.had_all(target)
+    }
+
+    /// The first epoch without a member that lags.
+    pub(crate) fn lags_since(&self, key: (TargetId, GroupId), target: TargetId) -> Option<u64> {
+        let held = self.held.lock();
+        match held.states.get(&key)?.record()?.member(target)?.standing {
+            Standing::Lagging { since } => Some(since),
+            _ => None,
+        }
     }
 
     /// The metadata service is about to be told that these are silent, or it has decided and there are none.

@@ -101,6 +101,7 @@ impl Peers {
     /// Takes the answers that have come, asks those whose time it is, and accuses those that are silent. It waits for
     /// no answer.
     pub fn turn(&mut self, data: &DataService, transport: &dyn Transport, meta_address: &str) {
+        data.set_metadata(meta_address);
         let now = moment(&**data.shell.clock());
         self.take_answers(data, now.steady_ns);
         self.take_outcomes(data, now.steady_ns);

@@ -29,7 +29,7 @@ const EFFECT_MS_MAX: u64 = 15_000;
 const POLL: Duration = Duration::from_millis(50);
 
 /// What may be in the directory of a target (docs/on-disk.md).
-const OF_TARGETS: [&str; 11] = [
+const OF_TARGETS: [&str; 13] = [
     "TARGET",
     "TARGET.new",
     "LOCK",
@@ -37,6 +37,8 @@ const OF_TARGETS: [&str; 11] = [
     "INCARNATION",
     "BOOT",
     "FAILED",
+    "FETCHING",
+    "FETCHING.new",
     "SEALED",
     "objects",
     "groups",

@@ -205,6 +205,48 @@ fn copies_that_differ_are_reported_and_made_equal_only_where_that_is_asked_for()
     });
 }
 
+/// The server that led first removed what its disk had lost from the other one, too.
+#[test]
+fn what_is_gone_from_a_disk_while_no_server_runs_comes_back_from_the_other_copy() {
+    let cluster = cluster_with_copies();
+    let file = noise_file(&cluster.local("file"), 500_000);
+    cluster.ok(&["mkdir", "vz:/d"]);
+    cluster.ok(&["layout", "vz:/d", "--width", "1"]);
+    cluster.ok(&["cp", &file, "vz:/d/file"]);
+    let copies = copies(&cluster);
+    let take = |copy: &Path| {
+        fs::remove_file(copy).expect("is there");
+        fs::remove_file(copy.with_extension("sums")).expect("is there");
+    };
+    let all_are_there = || cluster.ok(&["status"]).contains("all copies are there");
+    for copy in &copies {
+        cluster.down();
+        take(copy);
+        cluster.up(&[]);
+        assert!(cluster.run(&["cat", "vz:/d/file"]).stdout == fs::read(&file).expect("is there"));
+        support::wait_until("all copies are there", all_are_there);
+        assert!(cluster.ok(&["scrub", "--compare"]).ends_with("all copies are equal\n"));
+        assert!(
+            copies.iter().all(|copy| fs::read(copy).expect("is there") == fs::read(&file).expect("is there"))
+        );
+    }
+    // Nothing is left of it.
+    cluster.down();
+    copies.iter().for_each(|copy| take(copy));
+    cluster.up(&[]);
+    support::wait_until("all copies are there", all_are_there);
+    let output = cluster.run(&["scrub", "--compare", "--json"]);
+    let found = json(&output);
+    assert_eq!(
+        (output.status.code(), &found["missing"], &found["equal"]),
+        (Some(1), &1.into(), &false.into())
+    );
+    assert_eq!(found["differences"][0]["what"], "lost");
+    support::wait_until("status says so", || cluster.ok(&["status"]).contains("lacks 1 object of files"));
+    cluster.ok(&["rm", "vz:/d/file"]);
+    assert!(cluster.ok(&["scrub", "--compare"]).contains("there are no copies"));
+}
+
 #[test]
 fn what_cannot_be_compared_is_said_in_words() {
     let cluster = Cluster::start(1);

@@ -21,6 +21,9 @@ pub enum CopyFault {
     Differs,
     /// The object is not there; its target makes it anew by itself.
     Missing,
+    /// No member that counts has the object, though the file has bytes in it. Its server knows, and fetches it from
+    /// another member where that has all of it.
+    Lost,
     /// The object has another length than at the primary.
     OtherEnd,
 }
@@ -112,6 +115,14 @@ fn compare_layout(
             for difference in &answer.differences {
                 compared.differences.push(difference_of(layout, slot, difference)?);
             }
+            let is_lost = offset == 0 && !answer.exists && layout.is_written(slot);
+            if let Some(&target) = answer.members.first().filter(|_| is_lost) {
+                report_missing(core, &object, TargetId(target));
+                compared.objects += 1;
+                let (target, offset) = (TargetId(target), file_offset(layout, slot, 0));
+                let lost = CopyDifference { slot, offset, target, fault: CopyFault::Lost, repaired: false };
+                compared.differences.push(lost);
+            }
             if !progress(answer.bytes) {
                 compared.is_stopped = true;
                 return Ok(compared);
@@ -152,6 +163,23 @@ fn difference_of(layout: &Layout, slot: u32, found: &proto::CopyDifference) -> R
             return Err(Error::new(Code::VersionMismatch, text));
         }
     };
-    let offset = layout.distribution.file_offset(slot, found.offset, layout.width()).unwrap_or(found.offset);
+    let offset = file_offset(layout, slot, found.offset);
     Ok(CopyDifference { slot, offset, target: TargetId(found.target), fault, repaired: found.repaired })
+}
+
+fn file_offset(layout: &Layout, slot: u32, offset: u64) -> u64 {
+    layout.distribution.file_offset(slot, offset, layout.width()).unwrap_or(offset)
+}
+
+/// Says to a server that it lacks an object. What was found does not depend on it.
+fn report_missing(core: &Core, object: &proto::ObjectAddress, target: TargetId) {
+    let deadline_ns = core.context.deadline_ns();
+    let request =
+        proto::ReportDamageRequest { object: Some(object.clone()), missing: true, ..Default::default() };
+    let (group, message) = (addressed(object), request.encode_to_vec());
+    let member = Some(target);
+    let mut call = core.data.submit_to_member(group, member, Method::ReportDamage, message, deadline_ns);
+    if let Err(error) = core.data.finish_data(&mut call, &[], deadline_ns) {
+        tracing::debug!(%error, "a missing object could not be reported");
+    }
 }

@@ -39,7 +39,13 @@ pub(super) fn check_missing(
     Err(Error::new(Code::Io, detail))
 }
 
-fn missing(open: &OpenInode, layout: &Layout, slots: &[u32], deadline_ns: u64) -> Result<Vec<u32>> {
+/// Those of these objects that are not there.
+pub(super) fn missing(
+    open: &OpenInode,
+    layout: &Layout,
+    slots: &[u32],
+    deadline_ns: u64,
+) -> Result<Vec<u32>> {
     let ask = |slot: &u32| {
         let object = object_address(open.id.0, layout, *slot)?;
         let request = proto::StatObjectRequest { object: Some(object) };

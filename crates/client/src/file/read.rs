@@ -3,7 +3,7 @@
 use super::inode::{InodeState, OpenInode};
 use super::layout_state::Contents;
 use super::local::LocalPart;
-use super::missing::has_layout_still;
+use super::missing::{has_layout_still, missing};
 use super::objects::{object_address, submit_read};
 use super::read_ahead::{Chunk, ReadAhead};
 use super::staging::transfer_at;
@@ -548,7 +548,33 @@ fn explain(open: &OpenInode, trouble: Trouble, view: &View) -> Result<()> {
         call.server_name()
     );
     report_damage(open, view, (slot, 0), true, call.member());
-    Err(Error::new(Code::Corrupt, detail))
+    match is_made_anew(open, view, slot)? {
+        true => Ok(()),
+        false => Err(Error::new(Code::Corrupt, detail)),
+    }
+}
+
+/// Waits for an object that is missing where it is read: one that a copy is left of may be made anew.
+fn is_made_anew(open: &OpenInode, view: &View, slot: u32) -> Result<bool> {
+    let clock = &open.core.context.clock;
+    let object = object_address(open.id.0, &view.layout, slot);
+    let group = object.as_ref().map(addressed);
+    if group.is_none_or(|group| open.core.servers.members(group).is_none()) {
+        return Ok(false);
+    }
+    let until_ns = repaired_until_ns(open, view);
+    while clock.now_ns() < until_ns {
+        clock.sleep(REPAIR_PAUSE);
+        if missing(open, &view.layout, &[slot], until_ns).is_ok_and(|missing| missing.is_empty()) {
+            return Ok(true);
+        }
+        if clock.now_ns() >= until_ns {
+            open.waited_in_vain_ns.store(clock.now_ns(), Ordering::Relaxed);
+            // Removed, cut or converted meanwhile.
+            return Ok(!has_layout_still(open, &view.layout, view.deadline_ns)?);
+        }
+    }
+    Ok(false)
 }
 
 impl Block {

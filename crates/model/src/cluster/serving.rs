@@ -18,7 +18,7 @@
 //!   for its own grants, and knows nothing of those that the primary gave to a member that was put out before.
 
 use crate::cluster::lease::{Grant, Lease, Moment};
-use crate::cluster::membership::{Membership, Standing};
+use crate::cluster::membership::{Member, Membership, Standing};
 use crate::ids::TargetId;
 use std::collections::BTreeMap;
 
@@ -35,6 +35,24 @@ pub struct FormerPrimary {
     pub is_pair: bool,
 }
 
+/// A process has started in the place of another one that was current, and has gone on alone.
+#[derive(Clone, Debug)]
+struct WentOn {
+    /// The record before.
+    before: Membership,
+    /// The first epoch in which it is known to be the primary.
+    first: u64,
+}
+
+/// A member that had everything when the primary's process began to lead, and lacks what was changed since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HadAll {
+    /// Its process then.
+    pub run: u64,
+    /// The first epoch without it.
+    pub since: u64,
+}
+
 /// One process's view of one of its groups.
 #[derive(Clone, Debug)]
 pub struct MemberState {
@@ -43,6 +61,8 @@ pub struct MemberState {
     record: Option<Membership>,
     /// The one that it knew before.
     former: Option<Membership>,
+    /// While this process leads.
+    went_on: Option<WentOn>,
     /// The member whose promotion is under way in the record's epoch.
     promoting: Option<TargetId>,
     leases: BTreeMap<TargetId, Lease>,
@@ -57,7 +77,8 @@ impl MemberState {
         let mut inherited = Grant::default();
         inherited.give(steady_ns);
         let (leases, grants) = (BTreeMap::new(), BTreeMap::new());
-        MemberState { own, run, record: None, former: None, promoting: None, leases, grants, inherited }
+        let (record, former, went_on, promoting) = (None, None, None, None);
+        MemberState { own, run, record, former, went_on, promoting, leases, grants, inherited }
     }
 
     /// A process that has started, with the first record of the group that it hears of. The caller knows that neither
@@ -108,11 +129,40 @@ impl MemberState {
         if record.epoch <= self.epoch() {
             return;
         }
+        self.went_on = self.went_on_by(record);
         self.former = self.record.replace(record.clone());
         self.promoting = None;
         // A member that comes back does so with leases of its own.
         let counting: Vec<TargetId> = self.counting().collect();
         self.leases.retain(|target, _| counting.contains(target));
+    }
+
+    /// What is known, with this newer record, of how it began to lead.
+    fn went_on_by(&self, record: &Membership) -> Option<WentOn> {
+        let is_own = |(target, run): (TargetId, u64)| (target, run) == (self.own, self.run);
+        let leads = record.primary().is_some_and(|first| is_own((first.target, first.run)));
+        let began = || {
+            let before = self.record.as_ref().filter(|_| record.current().count() == 1)?;
+            let was_current = |it: &Member| it.target == self.own && it.run != self.run;
+            let went_on = || WentOn { before: before.clone(), first: record.epoch };
+            before.current().any(was_current).then(went_on)
+        };
+        if leads { self.went_on.clone().or_else(began) } else { None }
+    }
+
+    /// Whether it leads since it went on alone in the place of another process of its own.
+    pub fn has_gone_on(&self) -> bool {
+        self.went_on.is_some()
+    }
+
+    /// Of a member that lags: whether it had everything when this process began to lead, which has led ever since. It
+    /// was current beside the process before this one, and was put out as this one went on alone.
+    pub fn had_all(&self, target: TargetId) -> Option<HadAll> {
+        let WentOn { before, first } = self.went_on.as_ref()?;
+        let Standing::Lagging { since } = self.record.as_ref()?.member(target)?.standing else { return None };
+        // What had acknowledged anything in between would have put this one out.
+        let was = before.current().find(|member| member.target == target)?;
+        (since <= *first).then_some(HadAll { run: was.run, since })
     }
 
     /// The primary begins the promotion of the lagging member `target`, or goes on with it. False: it may not now.

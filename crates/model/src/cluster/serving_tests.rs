@@ -48,6 +48,8 @@ struct Server {
     state: MemberState,
     run: u64,
     value: u64,
+    /// The value that this process found.
+    found: u64,
     /// In 1/10,000 of true time.
     rate: u64,
     held_by: BTreeSet<usize>,
@@ -67,6 +69,8 @@ struct Walk {
     acknowledged: u64,
     primaries: BTreeSet<usize>,
     promotions: u64,
+    /// How often a primary took another member to have had everything.
+    had_all: u64,
 }
 
 fn id(server: usize) -> TargetId {
@@ -91,12 +95,13 @@ impl Walk {
             acknowledged: 0,
             primaries: BTreeSet::new(),
             promotions: 0,
+            had_all: 0,
         };
         for server in 0..MEMBERS {
             let state = MemberState::started(id(server), 1, 0);
             walk.send(AUTHORITY, server, Body::Record(walk.authority.clone()));
             let rate = [9_900, 10_000, 10_100][walk.below(3)];
-            walk.servers.push(Server { state, run: 1, value: 0, rate, held_by: BTreeSet::new() });
+            walk.servers.push(Server { state, run: 1, value: 0, found: 0, rate, held_by: BTreeSet::new() });
         }
         walk
     }
@@ -257,8 +262,9 @@ impl Walk {
 
     fn restart(&mut self, server: usize) {
         let steady_ns = self.now(server).steady_ns;
-        let Server { state, run, held_by, .. } = &mut self.servers[server];
+        let Server { state, run, held_by, value, found, .. } = &mut self.servers[server];
         *run += 1;
+        *found = *value;
         *state = MemberState::started(id(server), *run, steady_ns);
         held_by.clear();
         if self.defect == Defect::NothingInherited {
@@ -370,29 +376,42 @@ impl Walk {
         }
     }
 
+    /// A member that lags has all that a primary found which takes it to have had everything, or more.
+    fn check_had_all(&mut self) -> Option<String> {
+        let pairs = (0..MEMBERS).flat_map(|own| (0..MEMBERS).map(move |other| (own, other)));
+        let taken = |(own, other): &(usize, usize)| self.servers[*own].state.had_all(id(*other)).is_some();
+        let taken: Vec<(usize, usize)> = pairs.filter(taken).collect();
+        self.had_all += taken.len() as u64;
+        let wrong =
+            taken.into_iter().find(|(own, other)| self.servers[*other].value < self.servers[*own].found);
+        wrong.map(|(own, other)| format!("{} takes {} to have had everything", id(own), id(other)))
+    }
+
     fn run(&mut self) -> Option<String> {
         (0..STEPS).find_map(|step| {
             self.step();
-            self.trouble().map(|trouble| format!("after step {step}: {trouble}"))
+            let trouble = self.trouble().or_else(|| self.check_had_all());
+            trouble.map(|trouble| format!("after step {step}: {trouble}"))
         })
     }
 }
 
 #[test]
 fn only_current_members_serve_and_one_primary_acknowledges_on_random_walks() {
-    let (mut acknowledged, mut promotions, mut handed_over) = (0, 0, 0);
+    let (mut acknowledged, mut promotions, mut handed_over, mut had_all) = (0, 0, 0, 0);
     for seed in 0..300 {
         let mut walk = Walk::new(seed, Defect::None);
         let trouble = walk.run();
         assert_eq!(trouble, None, "seed {seed}");
         acknowledged += walk.acknowledged;
         promotions += walk.promotions;
+        had_all += walk.had_all;
         handed_over += usize::from(walk.primaries.len() > 1);
     }
     // The walks go where the rules matter.
     assert!(
-        acknowledged > 3_000 && promotions > 300 && handed_over > 100,
-        "{acknowledged} {promotions} {handed_over}"
+        acknowledged > 3_000 && promotions > 300 && handed_over > 100 && had_all > 1_000,
+        "{acknowledged} {promotions} {handed_over} {had_all}"
     );
 }
 
@@ -505,4 +524,39 @@ fn a_new_primary_knows_the_one_before_where_no_other_has_led_since() {
     let two = changed(&one, Change::PutOut(vec![id(2)]));
     assert_eq!(hears(&[&reversed, &two]), None);
     assert_eq!(hears(&[&one, &two]), Some((id(2), 30)));
+}
+
+#[test]
+fn a_process_that_goes_on_alone_knows_who_had_everything_until_it_leads_no_more() {
+    let changed = |record: &Membership, change| record.changed(record.epoch, change).expect("legal");
+    let leads = |run| Change::Leads { target: id(1), run, kept_power: true };
+    let had_all = |records: &[&Membership]| {
+        let mut state = MemberState::started(id(1), 21, 0);
+        records.iter().for_each(|record| state.learn(record));
+        [id(0), id(2)].map(|target| state.had_all(target).map(|had| (had.run, had.since)))
+    };
+    let all = Membership::new(&[(id(0), 10), (id(1), 20), (id(2), 30)]).expect("whole");
+    let alone = changed(&all, leads(21));
+    assert_eq!(had_all(&[&all, &alone]), [Some((10, 2)), Some((30, 2))]);
+    assert_eq!(had_all(&[&alone]), [None, None], "since when it leads it does not know");
+    assert_eq!(had_all(&[&all]), [None, None]);
+    let third_out = changed(&all, Change::PutOut(vec![id(2)]));
+    let then_alone = changed(&third_out, leads(21));
+    assert_eq!(had_all(&[&third_out, &then_alone]), [Some((10, 3)), None], "it missed what came before");
+    // Another process of a member, and others that come and go, say nothing else of those that are left.
+    let started = changed(&alone, Change::Started { target: id(0), run: 11 });
+    assert_eq!(had_all(&[&all, &started]), [Some((10, 2)), Some((30, 2))]);
+    let by = (id(1), 21);
+    let back = changed(&started, Change::Promote { target: id(0), run: 11, by, instead_of: None });
+    assert_eq!(had_all(&[&all, &alone, &started, &back]), [None, Some((30, 2))]);
+    let again = changed(&back, Change::PutOut(vec![id(0)]));
+    assert_eq!(had_all(&[&all, &alone, &back, &again]), [None, Some((30, 2))], "it missed what came since");
+    // It leads no more, and then again.
+    let out = changed(&back, Change::PutOut(vec![id(1)]));
+    let led = changed(&again, leads(22));
+    assert_eq!(had_all(&[&all, &alone, &back, &out]), [None, None]);
+    assert_eq!(had_all(&[&all, &alone, &back, &led]), [None, None], "another process of its own");
+    let pair = Membership::new(&[(id(0), 10), (id(1), 20)]).expect("whole");
+    let first_out = changed(&pair, Change::PutOut(vec![id(0)]));
+    assert_eq!(had_all(&[&pair, &first_out]), [None, None], "it was no process that started");
 }

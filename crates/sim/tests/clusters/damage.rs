@@ -37,7 +37,7 @@ pub(crate) struct Rig {
     pub(crate) file: File,
     /// What the file has.
     pub(crate) bytes: Vec<u8>,
-    group: GroupId,
+    pub(crate) group: GroupId,
 }
 
 /// A file of one object with so many copies.
@@ -79,7 +79,7 @@ impl Rig {
         disk.corrupt(&data[0], offset, 0x55).expect("is there");
     }
 
-    fn address(&self, member: usize) -> proto::ObjectAddress {
+    pub(crate) fn address(&self, member: usize) -> proto::ObjectAddress {
         proto::ObjectAddress {
             target: member as u32,
             inode: self.inode.0,

@@ -12,6 +12,7 @@ mod images;
 mod late;
 mod lines;
 mod links;
+mod lost;
 mod lost_locks;
 mod members;
 mod missed;

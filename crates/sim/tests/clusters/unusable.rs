@@ -51,7 +51,7 @@ fn harm(rig: &Rig, member: usize, harm: Harm) {
 }
 
 /// Everything that was written is on disk, and known to be: nothing is suspect after a kill.
-fn settle(rig: &Rig) {
+pub(crate) fn settle(rig: &Rig) {
     rig.rest();
     rig.rest();
 }

@@ -8,11 +8,11 @@ use crate::object::names::{self, Part};
 use crate::object::{Mode, Stop};
 use crate::targets::Target;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use vazao_model::limits::BLOCK_BYTES;
-use vazao_model::{Code, ObjectId};
+use vazao_model::{Code, GroupId, ObjectId};
 use vazao_wire::service::Fault;
 
 /// Places kept. Beyond this many the disk is not to be trusted anyway, and the count says at least so.
@@ -80,6 +80,13 @@ impl Damage {
         self.found.lock()
     }
 
+    /// What is known of as a process starts.
+    pub(crate) fn begun(missing: &[ObjectId]) -> Damage {
+        let damage = Damage::default();
+        missing.iter().for_each(|object| _ = damage.add(*object, Place::Missing));
+        damage
+    }
+
     /// Notes a place. True when it was not known.
     pub(crate) fn add(&self, object: ObjectId, place: Place) -> bool {
         let mut found = self.lock();
@@ -101,6 +108,13 @@ impl Damage {
         if !found.places.is_empty() {
             found.places.retain(|(of, _), _| *of != object);
         }
+    }
+
+    /// The groups of objects that are missing.
+    pub(crate) fn groups_with_missing(&self) -> BTreeSet<GroupId> {
+        let found = self.lock();
+        let missing = found.places.keys().filter(|(_, place)| *place == Place::Missing);
+        missing.map(|(object, _)| object.group).collect()
     }
 
     /// A place is damaged no more.

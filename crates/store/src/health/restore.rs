@@ -8,7 +8,11 @@
 //! - An object that is made anew is *unfinished* until it has everything. Nothing of it is read meanwhile, as zeros
 //!   would pass for its bytes; changes are carried out. The file BOOT says so: a process that starts anew catches up
 //!   first as a member of its groups, and until then leads none.
+//! - One that a primary *fetches* from a member that lags is unfinished, too, also for the next process
+//!   ([`Fetching`]). That leads all the same: it may be the only one that can. The primary writes nothing else into the
+//!   object meanwhile.
 
+use crate::targets::fetching::Fetching;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +27,8 @@ pub(crate) struct Restores {
     blocks: AtomicU64,
     objects: AtomicU64,
     unfinished: Mutex<BTreeSet<ObjectId>>,
+    /// Some of these.
+    pub(crate) fetching: Fetching,
     /// BOOT says that there are some. Taken before `unfinished`.
     is_noted: Mutex<bool>,
 }
@@ -35,6 +41,17 @@ pub(crate) struct SoundBlock {
 }
 
 impl Restores {
+    /// Of a process that starts; `fetching`: what the one before it fetched.
+    pub(crate) fn begun(fetching: Fetching) -> Restores {
+        let unfinished = Mutex::new(fetching.objects().into_iter().collect());
+        Restores { unfinished, fetching, ..Restores::default() }
+    }
+
+    /// Objects are not whole, and are fetched.
+    pub(crate) fn begin_fetching(&self, objects: impl Iterator<Item = ObjectId>) {
+        self.unfinished.lock().extend(objects);
+    }
+
     /// Blocks and objects that were restored.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.blocks.load(Ordering::Relaxed), self.objects.load(Ordering::Relaxed))

@@ -65,6 +65,7 @@ impl Target {
         drop(body);
         drop(blocking);
         self.cache.release(object);
+        self.end_fetching(id)?;
         Ok(existed)
     }
 

@@ -6,8 +6,8 @@
 //! - *away*: it did not answer; it is tried again after [`AGAIN_NS`], and at once where the record has another process
 //!   of it, which has just started;
 //! - *walked*: from the first step on each change is sent to it, too; it is answered also where that fails. The walk
-//!   goes through what it missed, or removes what the primary has not and then compares. What fails makes the member
-//!   away again;
+//!   goes through what it missed, or removes what the primary has not ([`super::lost`]) and then compares. What fails
+//!   makes the member away again;
 //! - *promoted*: the walk is at its end. It syncs its whole disk and holds itself for current; then the primary counts
 //!   it and asks for its lease, all other current members count it, and it syncs once more what came meanwhile. Only
 //!   then the metadata service is asked. It stays so until a newer record says what became of it.
@@ -19,6 +19,7 @@ use crate::lease::moment;
 use crate::options::Defect;
 use crate::service::{DataService, fault};
 use crate::targets::Target;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use vazao_model::{Code, GroupId, InodeId, ObjectId, TargetId};
@@ -37,6 +38,12 @@ const SYNC_NS: u64 = 30_000_000_000;
 /// How long it may take to grant a lease.
 const LEASE_NS: u64 = 500_000_000;
 
+/// After this time it is seen whether what was lost can be had, or is not wanted any more.
+const LOST_AGAIN_NS: u64 = 10_000_000_000;
+
+/// After this time another member is walked that lags.
+const OTHERS_NS: u64 = 60_000_000_000;
+
 /// Objects of a page.
 const PAGE: u32 = 64;
 
@@ -47,6 +54,8 @@ enum Walk {
     Missed,
     /// What the member has and the primary has not is removed: the page after this cookie comes next.
     Orphans(Vec<u8>),
+    /// What the primary has lost is fetched.
+    Lost,
     /// What the primary has is compared.
     Objects(Vec<u8>),
     /// Everything is the same.
@@ -63,6 +72,12 @@ pub(super) struct CatchingUp {
     walk: Walk,
     sent_bytes: u64,
     begun_ns: u64,
+    /// Objects of which it has a copy, perhaps an older one, and the primary has none.
+    lacking: Arc<Vec<ObjectId>>,
+    /// When it had everything else.
+    over_ns: Option<u64>,
+    /// When these were looked at last.
+    looked_ns: u64,
 }
 
 /// Of a group, in the table of changes.
@@ -70,6 +85,8 @@ pub(super) struct CatchingUp {
 pub(super) struct Lagging {
     /// The one that is walked; from then on changes are sent to it.
     pub(super) walked: Option<CatchingUp>,
+    /// Of members that were asked: their process then, and since which one all is there that they have answered.
+    pub(super) kept: BTreeMap<TargetId, (u64, u64)>,
     /// The one that was tried last.
     tried: Option<TargetId>,
     /// Those that lagged when that was, with their processes.
@@ -126,7 +143,12 @@ impl DataService {
         if self.is_stopped() {
             return;
         }
-        for (key, is_primary) in self.leases.members() {
+        // Programs may wait for what was lost.
+        let lost: BTreeSet<GroupId> =
+            self.targets.iter().flat_map(|it| it.damage.groups_with_missing()).collect();
+        let mut members = self.leases.members();
+        members.sort_by_key(|((_, group), _)| !lost.contains(group));
+        for (key, is_primary) in members {
             if !is_primary || !self.begin_or_go_on(key) {
                 continue;
             }
@@ -158,8 +180,11 @@ impl DataService {
         let now_ns = self.shell.clock().now_ns();
         let Ok(view) = self.view(key) else { return false };
         {
-            let table = self.replication.table.lock();
-            let Some(led) = table.led.get(&key) else { return false };
+            let mut table = self.replication.table.lock();
+            let Some(led) = table.led.get_mut(&key) else { return false };
+            if view.lagging.is_empty() {
+                led.changed = None;
+            }
             if !led.is_ready || !led.lagging.is_due(&view.lagging, now_ns) {
                 return false;
             }
@@ -221,13 +246,20 @@ impl DataService {
             }
             Walk::Orphans(cookie) => {
                 let next = self.remove_orphans(key, walked.target, cookie)?;
-                let first = || Walk::Objects(Vec::new());
-                self.walked_to(key, next.map_or_else(first, Walk::Orphans), 0);
+                self.walked_to(key, next.map_or(Walk::Lost, Walk::Orphans), 0);
+            }
+            Walk::Lost => {
+                let target = self.target(key.0.0)?;
+                let is_lacking = |object: &&ObjectId| !self.is_fetched(key, target, **object);
+                let lacking = walked.lacking.iter().filter(is_lacking).copied().collect();
+                self.note_lacking(key, |known| *known = lacking);
+                self.walked_to(key, Walk::Objects(Vec::new()), 0);
             }
             Walk::Objects(cookie) => {
                 let (next, sent_bytes) = self.compare_page(key, walked.target, cookie)?;
                 self.walked_to(key, next.map_or(Walk::Over, Walk::Objects), sent_bytes);
             }
+            Walk::Over if !walked.lacking.is_empty() => self.wait_for_lost(key, &walked)?,
             Walk::Over => self.promote(key, &walked)?,
         }
         Ok(())
@@ -285,8 +317,18 @@ impl DataService {
                     Walk::Orphans(Vec::new())
                 }
             };
-            led.lagging.walked =
-                Some(CatchingUp { target, process, leads_since, walk, sent_bytes: 0, begun_ns });
+            led.lagging.kept.insert(target, (process, begun.kept_from));
+            led.lagging.walked = Some(CatchingUp {
+                target,
+                process,
+                leads_since,
+                walk,
+                sent_bytes: 0,
+                begun_ns,
+                lacking: Arc::default(),
+                over_ns: None,
+                looked_ns: begun_ns,
+            });
             led.missed.get(&target).and_then(Missed::bytes)
         };
         if missed_bytes.is_none() {
@@ -325,34 +367,52 @@ impl DataService {
         touched: &mut Touched,
     ) -> Result<u64, Fault> {
         let object = touched.object;
-        {
-            let _held = self.lock_blocks(object, &[WHOLE])?;
-            let leads_since = self.leadership(key)?;
-            if !target.exists(object).map_err(fault)? {
-                return self.remove_there((key, leads_since), other, target, object).map(|()| 0);
-            }
+        if self.settle_absent(key, other, target, &[object])?.is_empty() {
+            return match target.exists(object).map_err(fault)? {
+                true => self.compare_object(key, other, target, touched),
+                false => Ok(0),
+            };
         }
+        if !self.is_fetched(key, target, object) {
+            // All is compared before it counts.
+            self.note_lacking(key, |lacking| lacking.push(object));
+            return Ok(0);
+        }
+        touched.ranges = vec![WHOLE];
         self.compare_object(key, other, target, touched)
     }
 
-    /// Removes what is not here. Errors: also that it is at a member that counts, so that this one has lost it.
-    fn remove_there(
+    fn note_lacking(&self, key: Key, note: impl FnOnce(&mut Vec<ObjectId>)) {
+        if let Some(led) = self.replication.table.lock().led.get_mut(&key)
+            && let Some(walked) = &mut led.lagging.walked
+        {
+            note(Arc::make_mut(&mut walked.lacking));
+        }
+    }
+
+    /// Removes an object that no file has, where it is not here. Errors: also that it is at a member that counts, so
+    /// that this one has lost it.
+    pub(super) fn remove_there(
         &self,
-        (key, leads_since): (Key, u64),
+        key: Key,
         other: TargetId,
         target: &Arc<Target>,
         object: ObjectId,
     ) -> Result<(), Fault> {
-        let absent = self.absent(key, target, object);
-        if absent.code != Code::NotFound {
-            return Err(absent);
+        let _held = self.lock_blocks(object, &[WHOLE])?;
+        let leads_since = self.leadership(key)?;
+        if target.exists(object).map_err(fault)? {
+            return Ok(());
+        }
+        if let Some(lost) = self.lost_beside(key, target, object) {
+            return Err(lost);
         }
         let objects = vec![super::even::address(object)];
         let remove = Change::new(Body::Remove(proto::RemoveObjectsRequest { objects }));
         self.send_one(key, leads_since, other, &remove)
     }
 
-    /// Removes a page of what the member has and this one has not; where the next page begins.
+    /// Removes a page of what the member has and this one has not, as no file has it; where the next page begins.
     fn remove_orphans(&self, key: Key, other: TargetId, cookie: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let (transport, address) = self.way_to(other)?;
         let (target, group, cookie) = (other.0, key.1.0, cookie.to_vec());
@@ -360,13 +420,8 @@ impl DataService {
         let until_ns = transport.clock().now_ns() + ANSWER_NS;
         let page = call::<ListObjects>(transport, &address, &request, until_ns)?;
         let target = self.target(key.0.0)?;
-        for object in objects_of(key, &page) {
-            let _held = self.lock_blocks(object, &[WHOLE])?;
-            let leads_since = self.leadership(key)?;
-            if !target.exists(object).map_err(fault)? {
-                self.remove_there((key, leads_since), other, target, object)?;
-            }
-        }
+        let lost = self.settle_absent(key, other, target, &objects_of(key, &page))?;
+        self.note_lacking(key, |lacking| lacking.extend(lost));
         Ok(next_cookie(page))
     }
 
@@ -389,6 +444,39 @@ impl DataService {
             }
         }
         damage.map_or(Ok((next_cookie(page), sent_bytes)), Err)
+    }
+
+    /// A member that has everything but what is lost here is sent changes, and does not count. What is lost is looked
+    /// at again from time to time: a file may be removed, another member may have the object, or come back.
+    fn wait_for_lost(&self, key: Key, walked: &CatchingUp) -> Result<(), Fault> {
+        let now_ns = self.shell.clock().now_ns();
+        let over_ns = walked.over_ns.unwrap_or(now_ns);
+        if now_ns.saturating_sub(over_ns) >= OTHERS_NS && self.view(key)?.lagging.len() > 1 {
+            let text = format!("placement group {}: what {} has lost may be elsewhere", key.1, key.0);
+            return Err(Fault::new(Code::Unavailable, text));
+        }
+        let mut looked_ns = walked.looked_ns;
+        if now_ns.saturating_sub(looked_ns) >= LOST_AGAIN_NS {
+            let target = self.target(key.0.0)?;
+            let mut lacking = Vec::new();
+            for &object in walked.lacking.iter() {
+                let lost = !self.settle_absent(key, walked.target, target, &[object])?.is_empty();
+                if lost && !self.is_fetched(key, target, object) {
+                    lacking.push(object);
+                } else if target.exists(object).map_err(fault)? {
+                    let mut all = Touched { object, ranges: vec![WHOLE] };
+                    self.compare_object(key, walked.target, target, &mut all)?;
+                }
+            }
+            self.note_lacking(key, |known| *known = lacking);
+            looked_ns = self.shell.clock().now_ns();
+        }
+        if let Some(led) = self.replication.table.lock().led.get_mut(&key)
+            && let Some(walked) = &mut led.lagging.walked
+        {
+            (walked.over_ns, walked.looked_ns) = (Some(over_ns), looked_ns);
+        }
+        Ok(())
     }
 
     /// Has a member that has everything count, in the order that the rule of members demands.

@@ -2,6 +2,7 @@
 
 use super::change::{Body, Change, Touched, WHOLE};
 use super::lead::{FORWARD_NS, is_refusal};
+use super::lost::Changed;
 use super::missed::Missed;
 use super::{Key, Led};
 use crate::lease::View;
@@ -49,6 +50,8 @@ impl DataService {
             take(call::<CollectUnconfirmed>(transport, &address, &request, until_ns).map_err(later)?);
         }
         let missed_by_former = self.missed_by_former(key, view.epoch);
+        // What is not here it may have lost, and others that lag have it.
+        let may_lack = !view.lagging.is_empty() && self.leases.has_gone_on(key);
         {
             let mut table = self.replication.table.lock();
             let known = table.led.entry(key).or_default();
@@ -61,6 +64,7 @@ impl DataService {
                 known.end_leading();
                 // What is uneven now enters it once it is evened out.
                 (known.missed, known.leads_since) = (missed_by_former, view.epoch);
+                known.changed = may_lack.then(Changed::new);
             }
         }
         self.even_out_known(key, deadline_ns)?;

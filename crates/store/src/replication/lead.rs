@@ -158,6 +158,7 @@ impl DataService {
                 Outcome::Refused(fault) | Outcome::Unresolved(fault) => Err(fault),
             };
         }
+        self.check_not_lost(key, target, id, change)?;
         let held = self.lock_blocks(id, &ranges)?;
         // Under the lock, which orders it with later forms of the change.
         target.admit(id, Terms::of(change.address(), change.must_exist()))?;

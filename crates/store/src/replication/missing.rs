@@ -7,6 +7,7 @@ use super::{Key, even};
 use crate::health::damage::Place;
 use crate::service::{DataService, fault};
 use crate::targets::Target;
+use crate::targets::fetching::Source;
 use std::ops::Range;
 use std::sync::Arc;
 use vazao_model::limits::BLOCK_BYTES;
@@ -51,28 +52,33 @@ impl DataService {
     }
 
     /// Why an object cannot be changed that is not here, and is to exist. Where another member that counts has it, this
-    /// one has lost it, and makes it anew. Where none counts beside this one, that cannot be told from a removal.
+    /// one has lost it, and makes it anew.
     pub(super) fn absent(&self, key: Key, target: &Arc<Target>, object: ObjectId) -> Fault {
         let not_found = || Fault::new(Code::NotFound, format!("object {object}"));
+        self.lost_beside(key, target, object).unwrap_or_else(not_found)
+    }
+
+    /// An object is not here that another member that counts has, or may have.
+    pub(super) fn lost_beside(&self, key: Key, target: &Arc<Target>, object: ObjectId) -> Option<Fault> {
         if target.restores.check_finished(object).is_err() {
-            return being_made_anew(object, key.0);
+            return Some(being_made_anew(object, key.0));
         }
         let others = match self.view(key) {
             Ok(view) => view.others,
-            Err(fault) => return fault,
+            Err(fault) => return Some(fault),
         };
         for other in others {
             match self.ask_blocks(key, other, object, 0..0) {
                 Ok(theirs) if theirs.exists && !self.is_uneven(key, object) => {
                     let _ = target.note_reported(object, Place::Missing);
-                    return being_made_anew(object, key.0);
+                    return Some(being_made_anew(object, key.0));
                 }
-                Ok(theirs) if theirs.exists => return being_made_anew(object, key.0),
+                Ok(theirs) if theirs.exists => return Some(being_made_anew(object, key.0)),
                 Ok(_) => {}
-                Err(fault) => return Fault::new(Code::Unavailable, fault.to_string()),
+                Err(fault) => return Some(Fault::new(Code::Unavailable, fault.to_string())),
             }
         }
-        not_found()
+        None
     }
 
     /// A member does not have an object that this one has, which it makes anew then.
@@ -119,8 +125,8 @@ impl DataService {
         Ok(exists)
     }
 
-    /// Refuses to change an object that is made anew here where no other member counts any more: the one that it is
-    /// fetched from would lack the change when it comes back, and could neither be sent it nor fetched from.
+    /// Refuses to change an object that is made anew here where no other member counts any more, or from one that does
+    /// not: the one that it is fetched from would lack the change, and could neither be sent it nor fetched from.
     pub(super) fn check_source(
         &self,
         key: Key,
@@ -129,7 +135,8 @@ impl DataService {
         change: &Change,
     ) -> Result<(), Fault> {
         let Err(unfinished) = target.restores.check_finished(object) else { return Ok(()) };
-        match matches!(change.body, Body::Remove(_)) || !self.view(key)?.others.is_empty() {
+        let is_fetched = target.restores.fetching.sources(object).is_some();
+        match matches!(change.body, Body::Remove(_)) || !is_fetched && !self.view(key)?.others.is_empty() {
             true => Ok(()),
             false => Err(unfinished),
         }
@@ -140,13 +147,25 @@ impl DataService {
         if !target.is_missing(object).map_err(fault)? {
             return Ok(false);
         }
-        // Before it is there.
-        target.begin_object(object)?;
+        let view = self.view(key)?;
+        let lagging = match view.is_primary {
+            true if self.source_that_counts(key, object)?.is_none() => {
+                Some(self.source_that_lags(key, target, object)?)
+            }
+            // It is to lead, as the process before it did.
+            false if view.primary == Some(key.0) => return Err(being_made_anew(object, key.0)),
+            _ => None,
+        };
+        // Before it is there. What is fetched from one that lags is noted elsewhere.
+        if lagging.is_none() {
+            target.begin_object(object)?;
+            target.end_fetching(object)?;
+        }
         target.cache.get(object).forget_unnamed(target);
         let mut at = 0;
         loop {
             let sent = match self.view(key)?.is_primary {
-                true => self.fetch_missing(key, target, object, at)?,
+                true => self.fetch_missing(key, target, object, at, lagging.as_ref())?,
                 false => self.ask_repair(key, object, at, true)?,
             };
             if sent.next != 0 {
@@ -155,6 +174,7 @@ impl DataService {
             }
             let here = target.extent(object).map_err(fault)?;
             if !here.0 {
+                target.end_fetching(object)?;
                 target.restores.end_object(object);
                 return Err(no_copy(object));
             }
@@ -165,41 +185,61 @@ impl DataService {
             }
             // As durable as it is elsewhere.
             target.sync(object).map_err(fault)?;
+            target.end_fetching(object)?;
             // Removed meanwhile: then it is no more on the list of those that are made anew, either.
             if target.restores.end_object(object) {
                 target.restores.count_object();
                 target.damage.remove((object, Place::Missing));
                 tracing::warn!(target_id = key.0.0, %object, "a missing object was made anew from a copy");
             }
+            if lagging.is_some() {
+                self.say_fetched(key, object);
+            }
             return Ok(true);
         }
     }
 
-    /// The same for the primary's own: some pieces from another member.
+    /// A member beside this one that counts and has an object. Errors: none has, of those that answer.
+    fn source_that_counts(&self, key: Key, object: ObjectId) -> Result<Option<TargetId>, Fault> {
+        let mut unknown = None;
+        for other in self.view(key)?.others {
+            match self.ask_blocks(key, other, object, 0..0) {
+                Ok(theirs) if theirs.exists && !theirs.unfinished => return Ok(Some(other)),
+                Ok(_) => {}
+                Err(fault) => unknown = Some(fault),
+            }
+        }
+        unknown.map_or(Ok(None), Err)
+    }
+
+    /// The same for the primary's own: some pieces from another member, one that counts or `lagging`.
     fn fetch_missing(
         &self,
         key: Key,
         target: &Arc<Target>,
         object: ObjectId,
         offset: u64,
+        lagging: Option<&Source>,
     ) -> Result<proto::RepairObjectResponse, Fault> {
-        let others = self.view(key)?.others;
-        let (mut unknown, mut source) = (None, None);
-        for other in others {
-            match self.ask_blocks(key, other, object, 0..0) {
-                Ok(theirs) if theirs.exists && !theirs.unfinished => source = source.or(Some(other)),
-                Ok(_) => {}
-                Err(fault) => unknown = Some(fault),
-            }
-        }
-        let Some(source) = source else {
-            return unknown.map_or_else(|| Ok(proto::RepairObjectResponse::default()), Err);
+        let source = match lagging {
+            Some(source) => source.target,
+            None => match self.source_that_counts(key, object)? {
+                Some(source) => source,
+                None => return Ok(proto::RepairObjectResponse::default()),
+            },
         };
         let mut at = offset;
         for _ in 0..PIECES {
             // The end is not known here before the last piece.
             let _held = self.lock_blocks(object, &[behind(at)])?;
             let leads_since = self.leadership(key)?;
+            if self.is_stopped() || target.restores.check_finished(object).is_ok() {
+                // Removed meanwhile, also where the source has it still.
+                return Err(Fault::new(
+                    Code::Unavailable,
+                    format!("object {object} is not made anew any more"),
+                ));
+            }
             let theirs = self.ask_blocks(key, source, object, 0..0)?;
             if !theirs.exists || theirs.unfinished {
                 return Err(being_made_anew(object, source));
@@ -215,12 +255,18 @@ impl DataService {
             let here = sound_blocks(target, object, piece.clone())?;
             for (index, offset) in piece.clone().step_by(BLOCK_BYTES).enumerate() {
                 let range = offset..piece.end.min(offset + BLOCK);
-                let good = self.read_of(source, object, range.clone())?.ok_or_else(|| no_copy(object))?;
+                let good = match lagging {
+                    Some(source) => self.fetched_block(key, source, object, range.clone())?,
+                    None => {
+                        let read = self.read_of(source, object, range.clone())?;
+                        read.ok_or_else(|| no_copy(object))?.bytes
+                    }
+                };
                 let is_last = range.end == length;
-                let is_here = here.get(index).and_then(Option::as_ref).is_some_and(|it| *it == good);
-                let is_hole = good.bytes.iter().all(|byte| *byte == 0) && here.get(index).is_none();
+                let is_here = here.get(index).and_then(Option::as_ref).is_some_and(|it| it.bytes == good);
+                let is_hole = good.iter().all(|byte| *byte == 0) && here.get(index).is_none();
                 if !is_here && (!is_hole || is_last) {
-                    self.make_here((key, leads_since), object, good.bytes, offset)?;
+                    self.make_here((key, leads_since), object, good, offset)?;
                 }
             }
             at += PIECE_BYTES;

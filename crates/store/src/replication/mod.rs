@@ -18,7 +18,7 @@
 //! too. What it missed is known ([`missed`]) where it was away for a while and lost nothing; else all is compared. How
 //! far that is, is counted in [`progress`].
 //! Damage that one member has is repaired from another one's copy ([`restore`], [`sources`]); what it has lost is made
-//! anew ([`missing`]).
+//! anew ([`missing`]), also from one that lags ([`lost`]).
 //!
 //! Lock order: blocks of an object, then the table of groups, then leases; the last two only for a moment. Work here
 //! waits for other servers: it has threads of its own, and none of a target.
@@ -32,6 +32,7 @@ mod follow;
 mod lead;
 mod level;
 mod locks;
+mod lost;
 mod missed;
 mod missing;
 mod progress;
@@ -95,6 +96,8 @@ struct Led {
     uneven: BTreeMap<u64, Touched>,
     /// What others miss, of which that is known; nothing while they count.
     missed: BTreeMap<TargetId, Missed>,
+    /// What this process has changed, where it has gone on alone as it started, and members lag since.
+    changed: Option<lost::Changed>,
     /// The epoch in which it took over; 0: it has not. What was begun under another one is not gone on with.
     leads_since: u64,
     /// A member that does not count yet.
@@ -111,6 +114,7 @@ impl Led {
     /// It leads no more: what another one does since it knows nothing of.
     fn end_leading(&mut self) {
         self.missed.clear();
+        self.changed = None;
         self.leads_since = 0;
         self.lagging.walked = None;
     }
@@ -136,6 +140,7 @@ impl Led {
 
     /// A change has ended, or is evened out: those who do not have it miss it.
     fn missed_by_others(&mut self, touched: &Touched, has: impl Fn(TargetId) -> bool) {
+        self.changed.iter_mut().for_each(|changed| changed.add(touched.object));
         for (_, missed) in self.missed.iter_mut().filter(|(target, _)| !has(**target)) {
             missed.add(touched);
         }
@@ -176,6 +181,8 @@ pub(crate) struct Replication {
     piece_bytes: level::PieceBytes,
     is_turning: AtomicBool,
     transport: OnceLock<Arc<dyn Transport>>,
+    /// Where the metadata service is; empty: not known yet.
+    metadata: Mutex<String>,
     service: OnceLock<Weak<DataService>>,
 }
 
@@ -190,6 +197,7 @@ impl Replication {
             piece_bytes: level::PieceBytes::default(),
             is_turning: AtomicBool::new(false),
             transport: OnceLock::new(),
+            metadata: Mutex::default(),
             service: OnceLock::new(),
         }
     }

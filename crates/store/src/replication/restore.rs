@@ -108,9 +108,7 @@ impl DataService {
             return Err(no_copy(object));
         }
         let view = self.view(key)?;
-        // One that lags may have a block as it should be, and is no source for all of an object.
-        let is_alone = view.others.is_empty() && (view.lagging.is_empty() || place == Place::Missing);
-        if is_alone {
+        if view.others.is_empty() && view.lagging.is_empty() {
             return Err(no_copy(object));
         }
         let chunk = match place {

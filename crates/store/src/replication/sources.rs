@@ -88,7 +88,7 @@ impl DataService {
     }
 
     /// A block of a member that lags; no bytes: it is damaged there, or is not there.
-    fn block_of_lagging(
+    pub(super) fn block_of_lagging(
         &self,
         key: Key,
         other: TargetId,

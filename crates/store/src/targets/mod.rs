@@ -8,7 +8,8 @@
 //! - how far it is durable: `epochs` (what a loss of power may take), `write_back` and `background`, `unkept` (records
 //!   that could not be written);
 //! - its disk: `space`, `waits` (threads, and disks that hang), `failure` (disks out of service), `closing`, `cache`
-//!   (open files).
+//!   (open files);
+//! - objects that it has lost, and fetches from other members: `fetching`.
 
 pub(crate) mod background;
 mod boot;
@@ -16,6 +17,7 @@ pub(crate) mod cache;
 pub(crate) mod closing;
 pub(crate) mod epochs;
 pub(crate) mod failure;
+pub(crate) mod fetching;
 mod groups;
 pub(crate) mod identity;
 pub(crate) mod incarnation;

@@ -4,6 +4,7 @@ use super::boot;
 use super::cache::Cache;
 use super::epochs::{self, Epochs, Pass};
 use super::failure;
+use super::fetching::{self, Fetching, Source};
 use super::identity::{self, Identity};
 use super::incarnation::{self, Incarnation, Moment};
 use super::space::Room;
@@ -192,6 +193,28 @@ impl Target {
         })
     }
 
+    /// Objects that are not here are fetched from members that lag.
+    pub(crate) fn begin_fetching(&self, objects: &[(ObjectId, Vec<Source>)]) -> Result<(), Fault> {
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let noted = self.restores.fetching.add(&*self.disk, objects);
+        noted.map_err(|error| self.write_fault(fetching::FILE, &error))?;
+        self.restores.begin_fetching(objects.iter().map(|(object, _)| *object));
+        Ok(())
+    }
+
+    /// All of one is durable here, or it is no more.
+    pub(crate) fn end_fetching(&self, id: ObjectId) -> Result<(), Fault> {
+        match self.restores.fetching.remove(&*self.disk, id) {
+            // Of one that is no more that need not be known.
+            Err(error) if error.kind() == ErrorKind::StorageFull && self.exists(id).is_ok_and(|is| !is) => {
+                Ok(())
+            }
+            noted => noted.map_err(|error| self.write_fault(fetching::FILE, &error)),
+        }
+    }
+
     /// True for one of which its groups may count on objects that it lacks, or parts of them.
     pub(crate) fn must_not_lead(&self) -> bool {
         self.must_not_lead.load(Ordering::Acquire)
@@ -219,11 +242,11 @@ impl Target {
     ) -> Result<Target, OpenError> {
         let (identity, lock) = identity::open_or_format(&*disk, label, options.chunk_bytes)?;
         let place = |source| OpenError::Io { path: label.to_owned(), source };
+        let damaged = |file: &str| OpenError::Damaged { path: format!("{label}/{file}") };
         let epochs = Epochs::open(&*disk).map_err(place)?;
-        let epochs = epochs.ok_or_else(|| OpenError::Damaged { path: format!("{label}/STATE") })?;
+        let epochs = epochs.ok_or_else(|| damaged(epochs::STATE))?;
         let incarnation = Incarnation::open(&*disk).map_err(place)?;
-        let damaged = || OpenError::Damaged { path: format!("{label}/{}", incarnation::FILE) };
-        let incarnation = incarnation.ok_or_else(damaged)?;
+        let incarnation = incarnation.ok_or_else(|| damaged(incarnation::FILE))?;
         let room = Room::new(&*disk, options.reserve_bytes).map_err(place)?;
         let freezes = ObjectFreezes::load(&*disk).map_err(place)?;
         let failure = OnceLock::new();
@@ -236,6 +259,8 @@ impl Target {
         let next = incarnation.found().0 + 1;
         let start = boot::start(&*disk, epochs.suspects().is_none(), next).map_err(place)?;
         let sweep = Mutex::new(Sweep::new(epochs.suspects().is_some()));
+        let fetching = Fetching::open(&*disk).map_err(place)?;
+        let fetching = fetching.ok_or_else(|| damaged(fetching::FILE))?;
         Ok(Target {
             label: label.to_owned(),
             boot: identity.boot_of(&*disk),
@@ -254,8 +279,8 @@ impl Target {
             cache: Cache::new((options.open_chunks_max / share.max(1)).max(1)),
             chunk_bytes: options.chunk_bytes,
             room,
-            damage: Damage::default(),
-            restores: Restores::default(),
+            damage: Damage::begun(&fetching.objects()),
+            restores: Restores::begun(fetching),
             sweeping_group: Mutex::default(),
             suspect: SuspectBytes::default(),
             freezes,

@@ -163,7 +163,7 @@ impl Comparing<'_> {
         match found.fault {
             CopyFault::Damaged => total.damaged += 1,
             CopyFault::Differs | CopyFault::OtherEnd => total.differing += 1,
-            CopyFault::Missing => total.missing += 1,
+            CopyFault::Missing | CopyFault::Lost => total.missing += 1,
         }
         total.repaired += u64::from(found.repaired);
         if total.damaged + total.differing + total.missing > SHOWN_MAX {
@@ -181,6 +181,7 @@ impl Comparing<'_> {
             CopyFault::Damaged => "does not match its checksum",
             CopyFault::Differs => "has other contents than the primary's copy",
             CopyFault::Missing => "is missing; it is made anew from another copy, compare again in a minute",
+            CopyFault::Lost => "is missing, and so is each other one that is up to date",
             CopyFault::OtherEnd => "ends elsewhere than the primary's copy",
         };
         let done = match (repaired, fault) {
@@ -188,6 +189,9 @@ impl Comparing<'_> {
             (true, _) => "; replaced by the primary's",
             (false, CopyFault::Damaged) => "; no other copy is good: restore the file",
             (false, CopyFault::Missing) => "",
+            (false, CopyFault::Lost) => {
+                ": restore the file, or see `vazao status` where an older one may be left"
+            }
             (false, _) => "; --repair replaces it",
         };
         self.bar
@@ -268,6 +272,7 @@ fn word(fault: CopyFault) -> &'static str {
         CopyFault::Damaged => "damaged",
         CopyFault::Differs => "differs",
         CopyFault::Missing => "missing",
+        CopyFault::Lost => "lost",
         CopyFault::OtherEnd => "other_end",
     }
 }

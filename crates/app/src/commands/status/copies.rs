@@ -5,7 +5,7 @@ use super::troubles::Trouble;
 use crate::format;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use vazao_model::{ClusterMap, GroupAway, TargetId};
+use vazao_model::{ClusterMap, GroupAway, Target, TargetId};
 
 /// Lost targets that are named; of a large cluster there may be many.
 const NAMED_MAX: usize = 4;
@@ -46,11 +46,10 @@ fn unreachable(map: &ClusterMap, short: &[&GroupAway]) -> (usize, BTreeSet<Targe
     (gone.len(), gone.into_iter().flatten().collect())
 }
 
-/// Targets with damage, that have copies of groups from which others are made again.
-fn damaged(map: &ClusterMap, short: &[&GroupAway]) -> Vec<String> {
-    let is_damaged = |id: &TargetId| map.target(*id).is_some_and(|target| target.corrupt_blocks > 0);
+/// Targets of which this is so, that have copies of groups from which others are made again.
+fn sources(map: &ClusterMap, short: &[&GroupAway], is_so: impl Fn(&Target) -> bool) -> Vec<String> {
     let members: BTreeSet<TargetId> = short.iter().flat_map(|away| map.members(away.id)).collect();
-    members.iter().filter(|id| is_damaged(id)).map(ToString::to_string).collect()
+    members.iter().filter(|id| map.target(**id).is_some_and(&is_so)).map(ToString::to_string).collect()
 }
 
 /// What is said of the targets that groups lack, each in a sentence.
@@ -107,8 +106,14 @@ pub(super) fn trouble(map: &ClusterMap) -> Option<Trouble> {
     let lacking = lacking(map, &short);
     let stands_still =
         |it: &Lacking<'_>| it.known.is_some_and(|it| it.left_bytes > 0 && it.left_ms.is_none());
-    let damaged = damaged(map, &short);
+    let damaged = sources(map, &short, |target| target.corrupt_blocks > 0);
+    let lost = sources(map, &short, |target| target.missing_objects > 0);
     let remedy = match lacking.values().all(|it| it.is_back) {
+        true if !lost.is_empty() && lacking.values().any(stands_still) => format!(
+            "{meanwhile}; if nothing is compared for long, objects that {} lacks, and of which an older copy may be \
+             left elsewhere, keep it from going on: `vazao scrub --compare` names the files; restore or remove them",
+            lost.join(", ")
+        ),
         true if !damaged.is_empty() && lacking.values().any(stands_still) => format!(
             "{meanwhile}; if nothing is compared for long, a file that cannot be used on {} keeps it from going on: \
              `vazao scrub` names it; restore or remove it",
@@ -146,7 +151,7 @@ pub(crate) fn lagging_json(map: &ClusterMap) -> Vec<Value> {
 mod tests {
     use super::*;
     use vazao_model::cluster::lagging::LaggingTarget;
-    use vazao_model::{AwayMember, Group, GroupId, Node, NodeId, NodeState, Target};
+    use vazao_model::{AwayMember, Group, GroupId, Node, NodeId, NodeState};
 
     /// A group: its number, current members, and the others with the milliseconds since they were current.
     type Case<'a> = (u32, &'a [u32], &'a [(u32, u64)]);
@@ -251,6 +256,9 @@ mod tests {
             vec![LaggingTarget { target, groups: 1, short, left_bytes, bytes_per_second, left_ms, limit }];
         let remedy = trouble(&map).expect("copies lack").remedy;
         assert!(remedy.contains("cannot be used on t1 keeps it from going on"), "{remedy}");
+        map.targets[0].missing_objects = 1;
+        let remedy = trouble(&map).expect("copies lack").remedy;
+        assert!(remedy.contains("objects that t1 lacks") && remedy.contains("--compare"), "{remedy}");
         map.lagging[0].left_ms = Some(5);
         let remedy = trouble(&map).expect("copies lack").remedy;
         assert!(remedy.ends_with("nothing has to be done"), "{remedy}");

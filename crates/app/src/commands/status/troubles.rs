@@ -209,7 +209,7 @@ fn missing_objects(target: &Target) -> Option<(String, &'static str)> {
     (target.missing_objects > 0).then(|| {
         (
             format!("lacks {} of files", format::count(target.missing_objects, "object", "objects")),
-            "its log names the files' inodes; was its directory replaced or cleaned? Restore these files from copies or remove them",
+            "`vazao scrub --compare` names the files; was its directory replaced or cleaned? Restore these files from copies or remove them",
         )
     })
 }
