@@ -11,7 +11,7 @@ use crate::location::{patterns, show_volume};
 use crate::output::Output;
 use clap::Args;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use vazao_client::Client;
 use vazao_model::{AwayMember, ClusterMap, FileKind, Layout, TargetId, TargetState, VolumePath};
@@ -70,9 +70,11 @@ fn one(client: &Client, output: &mut Output, path: &VolumePath) -> Outcome {
     let map = client.map();
     let losses = losses(&layout, size, &map);
     let waits = waits(&layout, &map);
+    let harmed = harmed(&layout, &map);
     if output.json {
         let mut value = to_json(&layout, size, &losses, &waits, &map);
         value["path"] = json!(place);
+        value["damaged_targets"] = json!(harmed.iter().map(ToString::to_string).collect::<Vec<_>>());
         return output.value(&value);
     }
     let slots = format::count(u64::from(layout.width()), "slot", "slots");
@@ -80,6 +82,7 @@ fn one(client: &Client, output: &mut Output, path: &VolumePath) -> Outcome {
     output.text(&copies_table(&layout, &map))?;
     output.text("\n")?;
     waits.iter().try_for_each(|(_, wait)| output.line(&wait.words))?;
+    harmed.iter().try_for_each(|target| output.line(&harm(*target, &place, &map)))?;
     losses.iter().try_for_each(|(node, loss)| output.line(&loss.words(node)))
 }
 
@@ -141,6 +144,23 @@ fn losses(layout: &Layout, size: u64, map: &ClusterMap) -> BTreeMap<String, Loss
 fn node_name(target: TargetId, map: &ClusterMap) -> String {
     let node = map.target(target).and_then(|target| map.node(target.node));
     node.map_or_else(|| target.to_string(), |node| node.name.clone())
+}
+
+/// Targets with copies that have damage which is known of, of this file or of others.
+fn harmed(layout: &Layout, map: &ClusterMap) -> BTreeSet<TargetId> {
+    let is_harmed = |target: &TargetId| {
+        map.target(*target).is_some_and(|target| target.corrupt_blocks + target.missing_objects > 0)
+    };
+    layout.groups.iter().flat_map(|group| map.members(*group)).filter(is_harmed).collect()
+}
+
+fn harm(target: TargetId, place: &str, map: &ClusterMap) -> String {
+    format!(
+        "{target} on {} has damage: what follows holds where its copies of this file are whole, which `vazao scrub --compare \
+         {}` tells",
+        node_name(target, map),
+        format::shell_quoted(place)
+    )
 }
 
 /// Why a copy does not count, and what comes next.
@@ -259,6 +279,19 @@ mod tests {
             "without data3: slot 2 LOST, 64.0 KiB",
         ];
         assert_eq!(words, expected);
+    }
+
+    /// Of a block that is damaged on all copies it was said that nothing is lost.
+    #[test]
+    fn targets_with_damage_are_named_before_what_holds_without_it() {
+        let mut map = map();
+        let layout = layout(&[5, 6]);
+        assert!(harmed(&layout, &map).is_empty());
+        map.targets[1].missing_objects = 1;
+        map.targets[2].corrupt_blocks = 1;
+        assert_eq!(Vec::from_iter(harmed(&layout, &map)), [TargetId(2)], "t3 has nothing of it that counts");
+        let words = harm(TargetId(2), "vz:/a b", &map);
+        assert!(words.starts_with("t2 on data2 has damage") && words.ends_with("tells"), "{words}");
     }
 
     #[test]

@@ -106,10 +106,12 @@ pub(super) fn trouble(map: &ClusterMap) -> Option<Trouble> {
     let lacking = lacking(map, &short);
     let stands_still =
         |it: &Lacking<'_>| it.known.is_some_and(|it| it.left_bytes > 0 && it.left_ms.is_none());
+    // Also one that has everything else.
+    let waits = |it: &Lacking<'_>| it.known.is_some_and(|it| it.left_bytes == 0 || it.left_ms.is_none());
     let damaged = sources(map, &short, |target| target.corrupt_blocks > 0);
     let lost = sources(map, &short, |target| target.missing_objects > 0);
     let remedy = match lacking.values().all(|it| it.is_back) {
-        true if !lost.is_empty() && lacking.values().any(stands_still) => format!(
+        true if !lost.is_empty() && lacking.values().any(waits) => format!(
             "{meanwhile}; if nothing is compared for long, objects that {} lacks, and of which an older copy may be \
              left elsewhere, keep it from going on: `vazao scrub --compare` names the files; restore or remove them",
             lost.join(", ")
@@ -257,8 +259,12 @@ mod tests {
         let remedy = trouble(&map).expect("copies lack").remedy;
         assert!(remedy.contains("cannot be used on t1 keeps it from going on"), "{remedy}");
         map.targets[0].missing_objects = 1;
-        let remedy = trouble(&map).expect("copies lack").remedy;
-        assert!(remedy.contains("objects that t1 lacks") && remedy.contains("--compare"), "{remedy}");
+        for left_bytes in [9, 0] {
+            map.lagging[0].left_bytes = left_bytes;
+            let remedy = trouble(&map).expect("copies lack").remedy;
+            assert!(remedy.contains("objects that t1 lacks") && remedy.contains("--compare"), "{remedy}");
+        }
+        map.lagging[0].left_bytes = 9;
         map.lagging[0].left_ms = Some(5);
         let remedy = trouble(&map).expect("copies lack").remedy;
         assert!(remedy.ends_with("nothing has to be done"), "{remedy}");
