@@ -162,8 +162,9 @@ impl Target {
 }
 
 impl Target {
-    /// Replaces the block at `offset` where it fails its checksum. False: it does not. Errors: `good` is shorter than
-    /// the block is here, or longer than one that is not the last; the disk.
+    /// Replaces the block at `offset` where it fails its checksum. False: it does not. The last one is as long as `good`
+    /// then: longer where it was cut, shorter where all of a block stood for an end that had been cut off. Errors: of
+    /// another one `good` has not the length; the disk.
     pub(crate) fn restore_block(
         &self,
         id: ObjectId,
