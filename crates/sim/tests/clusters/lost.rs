@@ -4,7 +4,7 @@ use crate::damage::{BLOCK, Rig, files, rig, rig_of};
 use crate::unusable::settle;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use vazao_client::{NewInode, OpenMode};
+use vazao_client::{File, NewInode, OpenMode};
 use vazao_disk::{Disk, Open};
 use vazao_meter::Clock;
 use vazao_model::Code;
@@ -206,13 +206,9 @@ fn a_file_that_is_removed_while_it_is_fetched_is_gone() {
     }
 }
 
-/// Of many objects one was known as being fetched when the server was killed; of all others the next process knew no
-/// member that had everything.
-#[test]
-fn all_that_is_lost_is_fetched_also_by_the_next_process() {
-    let rig = rig_of(2, 4);
+/// Further files, each of one object.
+fn write_files(rig: &Rig) -> Vec<File> {
     let mode = OpenMode { read: true, write: true, ..OpenMode::default() };
-    let bytes_of = |file: usize| vec![file as u8 + 1; 100_000 + file];
     let create = |file: usize| {
         let new = NewInode { mode: 0o600, ..NewInode::default() };
         let name = format!("g{file}");
@@ -222,7 +218,36 @@ fn all_that_is_lost_is_fetched_also_by_the_next_process() {
         opened.sync().expect("fair weather");
         opened
     };
-    let written: Vec<_> = (0..60).map(create).collect();
+    (0..60).map(create).collect()
+}
+
+fn bytes_of(file: usize) -> Vec<u8> {
+    vec![file as u8 + 1; 100_000 + file]
+}
+
+fn read_files(written: &[File]) {
+    for (file, opened) in written.iter().enumerate() {
+        let mut read = vec![0; 200_000];
+        let count = opened.read_at(&mut read, 0).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(read[..count] == bytes_of(file), "{file}");
+    }
+}
+
+/// All objects are the same at both members, which count and fetch nothing.
+fn all_are_there(rig: &Rig, members: &[usize]) {
+    assert_eq!(rig.read(), rig.bytes);
+    assert_eq!(rig.members().len(), 2);
+    assert!(!fetches(rig, members[0]) && !fetches(rig, members[1]));
+    let [one, other] = [0, 1].map(|index| files(&rig.cluster.disk(members[index]), "groups", ".data"));
+    assert_eq!((one.len(), one), (61, other));
+}
+
+/// Of many objects one was known as being fetched when the server was killed; of all others the next process knew no
+/// member that had everything.
+#[test]
+fn all_that_is_lost_is_fetched_also_by_the_next_process() {
+    let rig = rig_of(2, 4);
+    let written = write_files(&rig);
     settle(&rig);
     let members = rig.members();
     members.iter().for_each(|member| rig.cluster.end(*member, End::Kill));
@@ -240,16 +265,34 @@ fn all_that_is_lost_is_fetched_also_by_the_next_process() {
         rig.cluster.clock().sleep(Duration::from_millis(700));
     }
     rig.cluster.clock().sleep(Duration::from_secs(90));
-    for (file, opened) in written.iter().enumerate() {
-        let mut read = vec![0; 200_000];
-        let count = opened.read_at(&mut read, 0).unwrap_or_else(|error| panic!("{file}: {error}"));
-        assert!(read[..count] == bytes_of(file), "{file}");
+    read_files(&written);
+    all_are_there(&rig, &members);
+}
+
+/// Each waited for the other: a member that made one object anew from a copy that counted said that it might have lost
+/// what it had answered, for as long as it fetched others from the member that waited for it.
+#[test]
+fn members_that_have_lost_different_objects_fetch_them_from_one_another() {
+    for seed in 3..7 {
+        let rig = rig_of(2, seed);
+        let written = write_files(&rig);
+        settle(&rig);
+        let members = rig.members();
+        members.iter().for_each(|member| rig.cluster.end(*member, End::Kill));
+        for (index, member) in members.iter().enumerate() {
+            let disk = rig.cluster.disk(*member);
+            let data = files(&disk, "groups", ".data").into_iter().enumerate();
+            for (_, path) in data.filter(|(at, _)| at % 4 == index) {
+                disk.remove(&path).expect("is there");
+                disk.remove(&path.replace(".data", ".sums")).expect("is there");
+            }
+        }
+        rig.cluster.clock().sleep(Duration::from_millis(500 * seed));
+        read_files(&written);
+        rig.cluster.clock().sleep(Duration::from_secs(90));
+        read_files(&written);
+        all_are_there(&rig, &members);
     }
-    assert_eq!(rig.read(), rig.bytes);
-    assert_eq!(rig.members().len(), 2);
-    assert!(!fetches(&rig, members[0]) && !fetches(&rig, members[1]));
-    let [one, other] = [0, 1].map(|index| files(&rig.cluster.disk(members[index]), "groups", ".data"));
-    assert_eq!((one.len(), one), (61, other));
 }
 
 /// Of a client that does not know that the object was written: what it does not bring would be zeros.

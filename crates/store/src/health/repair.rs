@@ -162,9 +162,9 @@ impl Target {
 }
 
 impl Target {
-    /// Replaces the block at `offset` where it fails its checksum. False: it does not. The last one is as long as `good`
-    /// then: longer where it was cut, shorter where all of a block stood for an end that had been cut off. Errors: of
-    /// another one `good` has not the length; the disk.
+    /// Replaces the block at `offset` where it fails its checksum. False: it does not. The last one is as long as
+    /// `good` then: longer where it was cut, shorter where all of a block stood for an end that had been cut off.
+    /// Errors: of another one `good` has not the length; the disk.
     pub(crate) fn restore_block(
         &self,
         id: ObjectId,

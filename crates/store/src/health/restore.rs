@@ -77,10 +77,11 @@ impl Restores {
         *self.is_noted.lock()
     }
 
-    /// Takes back what BOOT says, once no object is unfinished.
+    /// Takes back what BOOT says, once no object is unfinished but those that are fetched, of which FETCHING says so.
     pub(crate) fn review(&self, take_back: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
         let mut is_noted = self.is_noted.lock();
-        if *is_noted && self.unfinished.lock().is_empty() {
+        let is_fetched = |object: &ObjectId| self.fetching.sources(*object).is_some();
+        if *is_noted && self.unfinished.lock().iter().all(is_fetched) {
             take_back()?;
             *is_noted = false;
         }
@@ -111,5 +112,38 @@ impl Restores {
             )),
             false => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::targets::fetching::Source;
+    use vazao_disk::MemoryDisk;
+    use vazao_model::cluster::serving::HadAll;
+    use vazao_model::{GroupId, InodeId, TargetId};
+
+    /// Two members that fetched from one another, one of which had made another object anew, waited for each other:
+    /// while BOOT says so a member is no source.
+    #[test]
+    fn what_is_fetched_leaves_nothing_said_of_objects_that_are_whole() {
+        let object =
+            |inode: u64| ObjectId { inode: InodeId(inode), generation: 1, slot: 0, group: GroupId(300) };
+        let disk = MemoryDisk::new(1);
+        let fetching = Fetching::open(&disk).expect("it answers").expect("it is whole");
+        fetching
+            .add(
+                &disk,
+                &[(object(1), vec![Source { target: TargetId(2), had_all: HadAll { run: 3, since: 7 } }])],
+            )
+            .expect("kept");
+        let restores = Restores::begun(fetching);
+        assert!(restores.check_finished(object(1)).is_err() && !restores.is_unfinished());
+        restores.begin_object(object(2), || Ok(())).expect("noted");
+        restores.review(|| panic!("one is not whole")).expect("nothing is noted");
+        assert!(restores.is_unfinished());
+        assert!(restores.end_object(object(2)));
+        restores.review(|| Ok(())).expect("noted");
+        assert!(!restores.is_unfinished() && restores.check_finished(object(1)).is_err());
     }
 }

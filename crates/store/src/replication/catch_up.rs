@@ -41,8 +41,8 @@ const LEASE_NS: u64 = 500_000_000;
 /// After this time it is seen whether what was lost can be had, or is not wanted any more.
 const LOST_AGAIN_NS: u64 = 10_000_000_000;
 
-/// After this time another member is walked that lags.
-const OTHERS_NS: u64 = 60_000_000_000;
+/// After this time another member is walked that lags, or the same one from the beginning.
+const OTHERS_NS: u64 = 30_000_000_000;
 
 /// Objects of a page.
 const PAGE: u32 = 64;
@@ -451,12 +451,14 @@ impl DataService {
     fn wait_for_lost(&self, key: Key, walked: &CatchingUp) -> Result<(), Fault> {
         let now_ns = self.shell.clock().now_ns();
         let over_ns = walked.over_ns.unwrap_or(now_ns);
-        if now_ns.saturating_sub(over_ns) >= OTHERS_NS && self.view(key)?.lagging.len() > 1 {
-            let text = format!("placement group {}: what {} has lost may be elsewhere", key.1, key.0);
+        let is_over = now_ns.saturating_sub(over_ns) >= OTHERS_NS;
+        if is_over && (self.view(key)?.lagging.len() > 1 || self.is_to_be_asked_again(key, walked.target)) {
+            let text = format!("placement group {}: what {} has lost may be had by now", key.1, key.0);
             return Err(Fault::new(Code::Unavailable, text));
         }
         let mut looked_ns = walked.looked_ns;
-        if now_ns.saturating_sub(looked_ns) >= LOST_AGAIN_NS {
+        let is_late = now_ns.saturating_sub(looked_ns) >= LOST_AGAIN_NS;
+        if is_late {
             let target = self.target(key.0.0)?;
             let mut lacking = Vec::new();
             for &object in walked.lacking.iter() {
@@ -477,6 +479,13 @@ impl DataService {
             (walked.over_ns, walked.looked_ns) = (Some(over_ns), looked_ns);
         }
         Ok(())
+    }
+
+    /// Whether a member could not say what it has kept when it was asked, as while one of its objects is made anew.
+    fn is_to_be_asked_again(&self, key: Key, other: TargetId) -> bool {
+        let table = self.replication.table.lock();
+        let kept = table.led.get(&key).and_then(|led| led.lagging.kept.get(&other));
+        kept.is_some_and(|(_, from)| *from == 0)
     }
 
     /// Has a member that has everything count, in the order that the rule of members demands.

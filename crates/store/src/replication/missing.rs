@@ -156,10 +156,9 @@ impl DataService {
             false if view.primary == Some(key.0) => return Err(being_made_anew(object, key.0)),
             _ => None,
         };
-        // Before it is there. What is fetched from one that lags is noted elsewhere.
-        if lagging.is_none() {
+        // Before it is there. Of what is fetched from one that lags, or was, FETCHING says so.
+        if lagging.is_none() && target.restores.fetching.sources(object).is_none() {
             target.begin_object(object)?;
-            target.end_fetching(object)?;
         }
         target.cache.get(object).forget_unnamed(target);
         let mut at = 0;

@@ -181,7 +181,7 @@ impl Comparing<'_> {
             CopyFault::Damaged => "does not match its checksum",
             CopyFault::Differs => "has other contents than the primary's copy",
             CopyFault::Missing => "is missing; it is made anew from another copy, compare again in a minute",
-            CopyFault::Lost => "is missing, and so is each other one that is up to date",
+            CopyFault::Lost => "is missing, and no copy that is up to date has it",
             CopyFault::OtherEnd => "ends elsewhere than the primary's copy",
         };
         let done = match (repaired, fault) {
@@ -190,7 +190,7 @@ impl Comparing<'_> {
             (false, CopyFault::Damaged) => "; no other copy is good: restore the file",
             (false, CopyFault::Missing) => "",
             (false, CopyFault::Lost) => {
-                ": restore the file, or see `vazao status` where an older one may be left"
+                "; if it is still so in a minute, restore the file or remove it; a server that lags may have an older copy"
             }
             (false, _) => "; --repair replaces it",
         };
